@@ -51,7 +51,8 @@ let modules: [Target] =
     testData: ["Corpus"])
   + module("ResumableUploads", imports: ["HTTPMessages"])
   + module(
-    "Recordings", imports: ["CJansson", "Digests", "EventLoops", "HTTPMessages", "JSONLines", "ResumableUploads"])
+    "Recordings",
+    imports: ["CJansson", "Digests", "DiskFiles", "EventLoops", "HTTPMessages", "JSONLines", "ResumableUploads"])
   + module(
     "JetStream", imports: ["CCurl", "CJansson", "CNats", "EventLoops"],
     testsImport: ["BrokerTesting", "NetworkTesting"])

@@ -165,16 +165,15 @@ package final class DiskSync: Sendable {
         defer { file.release() }
         return refusal(operation, descriptor, Glibc.fdatasync)
       case .named(let name, in: let directory):
-        let descriptor = try files.open(operation) {
-          openat(directory, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC)
-        }
+        // Also a directory. A special file that somebody has put there cannot be synced.
+        let descriptor = try files.open(operation) { openat(directory, name, O_RDONLY | RegularFile.flags) }
         defer { close(descriptor) }
         return refusal(operation, descriptor, Glibc.fdatasync)
       case .unknown: return syncEverything(operation, of: directory)
       }
     } catch {
       if case .named = file, error.isMissing { return nil }
-      if error.isForeignChange { return error }
+      if error.isForeignChange || error.code == ENXIO { return error }
       // A failure to open it now does not concern its bytes, and the directory's descriptor is still open. It does not
       // help if the file is on another file system.
       let parent = if case .named(_, in: let parent) = file { parent } else { directory }

@@ -43,7 +43,7 @@ package enum FileRemoval {
 
   /// False if that is not possible.
   private static func shorten(_ name: String, in directory: Int32, to length: Int64) -> Bool {
-    let descriptor = openat(directory, name, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
+    let descriptor = openat(directory, name, O_WRONLY | RegularFile.flags)
     guard descriptor >= 0 else { return false }
     defer { close(descriptor) }
     // It may have been replaced or linked since.

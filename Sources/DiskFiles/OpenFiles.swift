@@ -164,7 +164,7 @@ package final class OpenFile: Sendable {
     let open = descriptor.acquire()
     if open >= 0 { return open }
     do throws(SystemError) {
-      let opened = try files.open("open \(name)") { openat(directory, name, flags) }
+      let opened = try files.open("open \(name)") { openat(directory, name, flags | RegularFile.flags) }
       var status = stat()
       do throws(SystemError) {
         try retryingInterrupts("open \(name) again") { fstat(opened, &status) }

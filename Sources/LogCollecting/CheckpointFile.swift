@@ -18,20 +18,15 @@ struct CheckpointFile: Sendable {
   ///
   /// - Throws: ``SystemError``, `EBADMSG` if the file is not a checkpoint.
   func read() throws(SystemError) -> CollectorCheckpoint? {
-    let descriptor = openat(directory, Self.name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
-    guard descriptor >= 0 else {
-      if errno == ENOENT { return nil }
-      throw .last("open \(Self.name)")
+    let descriptor: Int32
+    do throws(SystemError) {
+      descriptor = try RegularFile.open(Self.name, in: directory, O_RDONLY)
+    } catch {
+      if error.isMissing { return nil }
+      throw error
     }
     defer { close(descriptor) }
-    var text: [UInt8] = []
-    var buffer = [UInt8](repeating: 0, count: 64 * 1024)
-    while case let count = try retryingInterrupts(
-      "read \(Self.name)", { Glibc.read(descriptor, &buffer, buffer.count) }),
-      count > 0
-    {
-      text += buffer[..<count]
-    }
+    let text = try RegularFile.contents(of: descriptor, Self.name, limit: RegularFile.maximumLogSize)
     guard let checkpoint = CollectorCheckpoint(parsing: String(decoding: text, as: UTF8.self)) else {
       throw SystemError(operation: "read \(Self.name)", code: EBADMSG)
     }
@@ -52,9 +47,7 @@ struct CheckpointFile: Sendable {
     guard let text = checkpoint.text.map({ Array($0.utf8) }) else {
       throw SystemError(operation: "write \(Self.name)", code: EOVERFLOW)
     }
-    let descriptor = try retryingInterrupts("open \(Self.newName)") {
-      openat(directory, Self.newName, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0o600)
-    }
+    let descriptor = try RegularFile.open(Self.newName, in: directory, O_WRONLY | O_CREAT | O_TRUNC)
     do throws(SystemError) {
       try writeAll(text, to: descriptor, "write \(Self.newName)")
     } catch {

@@ -1,6 +1,7 @@
 // The files in a directory of recordings, grouped by recording.
 
 internal import Digests
+internal import DiskFiles
 internal import EventLoops
 internal import Glibc
 
@@ -53,15 +54,15 @@ struct RecordingFiles {
     }
     let sidecarFile = base + RecordingSidecar.fileExtension
     guard extensions.contains(RecordingSidecar.fileExtension) else { return findings + checkWithoutSidecar() }
+    let text: [UInt8]
+    do throws(SystemError) {
+      text = try RegularFile.contents(of: directory + sidecarFile)
+    } catch {
+      if error.isMissing { return findings + checkWithoutSidecar() }
+      return findings + [finding(.unreadable, sidecarFile, error.obstacle)]
+    }
     let sidecar: RecordingSidecar
     do throws(SidecarError) {
-      guard let file = FileBytes(directory + sidecarFile) else {
-        if errno == ENOENT { return findings + checkWithoutSidecar() }
-        return findings + [finding(.unreadable, sidecarFile, SystemError.last("read").reason)]
-      }
-      guard let text = file.all(atMost: 64 << 20) else {
-        return findings + [finding(.unreadable, sidecarFile, SystemError.last("read").reason)]
-      }
       sidecar = try RecordingSidecar(parsing: text)
     } catch {
       return findings + [finding(.invalidSidecar, sidecarFile, "\(error)")]
@@ -96,24 +97,26 @@ struct RecordingFiles {
     guard let stored = sidecar.stored, let expected = stored.sha256 else {
       return [finding(.invalidSidecar, base + RecordingSidecar.fileExtension, "it has no SHA-256 of the stored bytes")]
     }
-    guard let file = FileBytes(directory + sidecar.file), let size = file.size else {
-      // A server removes the recording last, so it is no longer there only if its sidecar is not either: ``check(_:)``.
-      if errno == ENOENT {
-        return [finding(.missingRecording, base + RecordingSidecar.fileExtension, "its recording is missing")]
-      }
-      return [finding(.unreadable, sidecar.file, SystemError.last("read").reason)]
-    }
-    guard size == stored.bytes else {
-      return [finding(.wrongLength, sidecar.file, "\(size) bytes instead of \(stored.bytes)")]
-    }
     var digest = RunningDigest(.sha256)
-    guard
-      file.read({
+    do throws(SystemError) {
+      let file = try FileBytes(directory + sidecar.file)
+      let size = try file.size()
+      guard size == stored.bytes else {
+        return [finding(.wrongLength, sidecar.file, "\(size) bytes instead of \(stored.bytes)")]
+      }
+      try file.read {
         digest.update($0)
         progress(digest.byteCount)
-      }), digest.byteCount == size
-    else {
-      return [finding(.unreadable, sidecar.file, SystemError.last("read").reason)]
+      }
+      guard digest.byteCount == size else {
+        return [finding(.unreadable, sidecar.file, "its length changed while it was read")]
+      }
+    } catch {
+      // A server removes the recording last, so it is no longer there only if its sidecar is not either: ``check(_:)``.
+      if error.isMissing {
+        return [finding(.missingRecording, base + RecordingSidecar.fileExtension, "its recording is missing")]
+      }
+      return [finding(.unreadable, sidecar.file, error.obstacle)]
     }
     let found = digest.value().hexadecimal
     guard found == expected else {
@@ -218,7 +221,7 @@ struct DirectoryCheck {
   /// Adds what cannot be read, unless a server has removed it since it was listed.
   private mutating func add(unreadable path: String, _ code: Int32) {
     guard code != ENOENT else { return }
-    let reason = SystemError(operation: "read", code: code).reason
+    let reason = SystemError(operation: "read", code: code).obstacle
     entries.append(.unreadable(.init(kind: .unreadable, path: path, detail: reason)))
   }
 }
@@ -227,38 +230,41 @@ struct DirectoryCheck {
 struct FileBytes: ~Copyable {
   private let descriptor: Int32
 
-  /// Nil if the file cannot be opened. errno has the reason.
-  init?(_ path: String) {
-    let opened = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
-    // Before the property is set: otherwise `deinit` would run, and close(2) would replace errno.
-    guard opened >= 0 else { return nil }
+  init(_ path: String) throws(SystemError) {
+    let opened = try RegularFile.open(path, O_RDONLY)
     descriptor = opened
     posix_fadvise(descriptor, 0, 0, POSIX_FADV_SEQUENTIAL)
   }
 
   deinit { close(descriptor) }
 
-  var size: UInt64? {
+  func size() throws(SystemError) -> UInt64 {
+    let descriptor = descriptor
     var status = stat()
-    return fstat(descriptor, &status) == 0 ? UInt64(max(0, status.st_size)) : nil
+    try retryingInterrupts("fstat") { fstat(descriptor, &status) }
+    return UInt64(max(0, status.st_size))
   }
 
-  /// Passes all bytes to `take` in pieces. Returns false if they cannot be read.
-  func read(_ take: (RawSpan) -> Void) -> Bool {
+  /// Passes all bytes to `take` in pieces.
+  func read(_ take: (RawSpan) -> Void) throws(SystemError) {
+    let descriptor = descriptor
     let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: 1 << 20, alignment: 16)
     defer { buffer.deallocate() }
     while true {
-      let count = Glibc.read(descriptor, buffer.baseAddress, buffer.count)
-      if count < 0 && errno == EINTR { continue }
-      guard count > 0 else { return count == 0 }
+      let count = try retryingInterrupts("read") { Glibc.read(descriptor, buffer.baseAddress, buffer.count) }
+      guard count > 0 else { return }
       take(UnsafeRawBufferPointer(rebasing: buffer[..<count]).bytes)
     }
   }
+}
 
-  /// All bytes, if there are at most this many.
-  func all(atMost limit: UInt64) -> [UInt8]? {
-    guard let size, size <= limit else { return nil }
-    var bytes: [UInt8] = []
-    return read { span in span.withUnsafeBytes { bytes.append(contentsOf: $0) } } ? bytes : nil
+extension SystemError {
+  /// Why a file cannot be compared, in words.
+  fileprivate var obstacle: String {
+    switch code {
+    case EINVAL: "it is not a regular file"
+    case EOVERFLOW: "it is too large"
+    default: reason
+    }
   }
 }

@@ -1,5 +1,6 @@
 // Traces of a server in its directory that show which unfinished recordings will be continued.
 
+internal import DiskFiles
 internal import EventLoops
 internal import Glibc
 internal import HTTPMessages
@@ -11,8 +12,9 @@ enum ServerTraces {
   static func isServed(_ directory: String) -> Bool {
     var status = stat()
     guard stat(directory + "/.sluice.lock", &status) == 0,
-      let text = FileBytes("/proc/locks")?.all(atMost: .max).map({ String(decoding: $0, as: UTF8.self) })
+      let bytes = try? RegularFile.contents(of: "/proc/locks", limit: .max)
     else { return false }
+    let text = String(decoding: bytes, as: UTF8.self)
     // `1: FLOCK  ADVISORY  WRITE 4711 08:01:1234567 0 EOF`
     return text.split(separator: "\n").contains { line in
       let words = line.split(separator: " ")
@@ -52,14 +54,12 @@ enum ServerTraces {
       let name = withUnsafeBytes(of: &item.pointee.d_name) { String(decoding: $0.prefix { $0 != 0 }, as: UTF8.self) }
       guard name.hasSuffix(".upload") else { continue }
       let path = "\(records)/\(name)"
-      guard let file = FileBytes(directory + path) else {
-        failed(path, errno)
-        continue
-      }
-      errno = 0
-      guard let text = file.all(atMost: 1 << 20) else {
+      let text: [UInt8]
+      do throws(SystemError) {
+        text = try RegularFile.contents(of: directory + path, limit: 1 << 20)
+      } catch {
         // A file that is too large is not a record.
-        if errno != 0 { failed(path, errno) }
+        if error.code != EOVERFLOW { failed(path, error.code) }
         continue
       }
       guard let record = UploadRecord(parsing: String(decoding: text, as: UTF8.self)), record.response == nil,

@@ -145,9 +145,14 @@ package final class UploadRecordStore: UploadRecords, @unchecked Sendable {
   private func replace(
     _ name: String, _ bytes: [UInt8], in directory: Int32, by temporaryName: String, syncing: Bool
   ) throws(SystemError) {
-    let descriptor = try files.open("create the record of an upload") {
-      openat(
-        directory, temporaryName, O_WRONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC | (syncing ? 0 : O_TRUNC), 0o600)
+    let flags = O_WRONLY | O_CREAT | (syncing ? 0 : O_TRUNC)
+    let descriptor: Int32
+    do throws(SystemError) {
+      descriptor = try openReplacement(temporaryName, in: directory, flags)
+    } catch {
+      // What the last record has replaced may have been a FIFO or a link, which would stop all uploads.
+      guard error.isSpecialFile || error.code == ELOOP, unlinkat(directory, temporaryName, 0) == 0 else { throw error }
+      descriptor = try openReplacement(temporaryName, in: directory, flags)
     }
     defer { close(descriptor) }
     try writeAll(bytes, to: descriptor, "write the record of an upload")
@@ -159,6 +164,12 @@ package final class UploadRecordStore: UploadRecords, @unchecked Sendable {
       if errno != EEXIST { break }
     }
     try retryingInterrupts("rename the record of an upload") { renameat(directory, temporaryName, directory, name) }
+  }
+
+  private func openReplacement(_ name: String, in directory: Int32, _ flags: Int32) throws(SystemError) -> Int32 {
+    try files.openRegular("\(RecordsDirectory.name)/\(name)") {
+      openat(directory, name, flags | RegularFile.flags, 0o600)
+    }
   }
 
   /// In the background. Until then, a power failure may bring back the former record.
@@ -276,20 +287,12 @@ package final class UploadRecordStore: UploadRecords, @unchecked Sendable {
   private static func contents(
     _ name: String, in directory: Int32, _ files: OpenFiles
   ) throws(SystemError) -> (bytes: [UInt8], status: stat) {
-    let descriptor = try files.open("open \(name)") {
-      openat(directory, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
-    }
+    let path = "\(RecordsDirectory.name)/\(name)"
+    let descriptor = try files.openRegular(path) { openat(directory, name, O_RDONLY | RegularFile.flags) }
     defer { close(descriptor) }
     var status = stat()
-    guard fstat(descriptor, &status) == 0 else { throw .last("fstat \(name)") }
-    var bytes: [UInt8] = []
-    var buffer = [UInt8](repeating: 0, count: 16 * 1024)
-    while true {
-      let count = try retryingInterrupts("read \(name)") { Glibc.read(descriptor, &buffer, buffer.count) }
-      if count == 0 { break }
-      bytes += buffer[..<count]
-    }
-    return (bytes, status)
+    guard fstat(descriptor, &status) == 0 else { throw .last("fstat \(path)") }
+    return (try RegularFile.contents(of: descriptor, path), status)
   }
 
   /// Writes a record again without the credentials that an earlier version stored in it.
@@ -297,8 +300,8 @@ package final class UploadRecordStore: UploadRecords, @unchecked Sendable {
     write(record, token, syncing: false) { _ in }
     // The temporary file now has the replaced content.
     let scrub = { @Sendable [directory, temporaryName] in
-      let descriptor = openat(directory, temporaryName, O_WRONLY | O_TRUNC | O_NOFOLLOW | O_CLOEXEC)
-      if descriptor >= 0 { close(descriptor) }
+      let descriptor = try? RegularFile.open(temporaryName, in: directory, O_WRONLY | O_TRUNC)
+      if let descriptor { close(descriptor) }
     }
     if durability == .always { worker.execute(scrub) } else { scrub() }
   }
@@ -307,18 +310,20 @@ package final class UploadRecordStore: UploadRecords, @unchecked Sendable {
 
   package func openBody(_ token: String, creating: Bool) throws(SystemError) -> (file: OpenFile, count: UInt64) {
     // O_APPEND for the same reason as in a stream's file.
-    let flags = O_RDWR | O_APPEND | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC
+    let flags = O_RDWR | O_APPEND
     let (directory, name) = (try opened(), token + Self.bodySuffix)
-    let descriptor = try files.open("open the bytes of an upload") {
-      openat(directory, name, flags | (creating ? O_CREAT : 0), 0o600)
-    }
-    var status = stat()
-    guard fstat(descriptor, &status) == 0, status.st_mode & S_IFMT == S_IFREG else {
-      close(descriptor)
-      throw SystemError(operation: "open the bytes of an upload", code: EINVAL)
-    }
     // By its path from the parent, so that the file does not count as present in a directory that was moved.
     let path = "\(RecordsDirectory.name)/\(name)"
+    let descriptor = try files.openRegular(path) {
+      openat(directory, name, flags | RegularFile.flags | (creating ? O_CREAT : 0), 0o600)
+    }
+    var status = stat()
+    do throws(SystemError) {
+      try retryingInterrupts("fstat \(path)") { fstat(descriptor, &status) }
+    } catch {
+      close(descriptor)
+      throw error
+    }
     return (OpenFile(descriptor, path, in: records.parent, flags, status, files), UInt64(status.st_size))
   }
 

@@ -65,7 +65,7 @@ struct SharedStretch: Sendable {
     let writing = "writing \(stretchPath)"
     do throws(SystemError) {
       let file = try retryingInterrupts(writing) {
-        open(new, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0o600)
+        open(new, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY, 0o600)
       }
       defer { close(file) }
       try writeAll(Array(text.utf8), to: file, writing)
@@ -101,12 +101,12 @@ struct SharedStretch: Sendable {
     let id = stride(from: 0, to: 32, by: 2).compactMap {
       UInt8(String(decoding: digits[$0..<$0 + 2], as: UTF8.self), radix: 16)
     }
-    let file = open("\(Self.folder)/\(name)", O_RDONLY | O_CLOEXEC | O_NOFOLLOW)
+    // Any user may write into this folder, and a FIFO must not block the start.
+    let file = open("\(Self.folder)/\(name)", O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY)
     guard file >= 0 else { return nil }
     defer { close(file) }
     var status = stat()
-    // Any user may write into this folder.
-    guard fstat(file, &status) == 0, status.st_uid == geteuid() else { return nil }
+    guard fstat(file, &status) == 0, status.st_uid == geteuid(), status.st_mode & S_IFMT == S_IFREG else { return nil }
     var bytes = [UInt8](repeating: 0, count: 32 << 10)
     let count = bytes.withUnsafeMutableBytes { Glibc.read(file, $0.baseAddress, $0.count) }
     guard count > 0 else { return nil }

@@ -27,6 +27,6 @@ extension UploadRefusal {
       self = .deactivated(.stateLost)
       return
     }
-    self = error.isShortage ? .outOfResources(error.reason) : .notStored(error.reason, isFull: error.isFull)
+    self = error.isShortage ? .outOfResources(error.reason) : .notStored(error.cause, isFull: error.isFull)
   }
 }

@@ -6,6 +6,10 @@ internal import Glibc
 internal import StreamServing
 
 extension FileStore {
+  /// The size in bytes from which on the record of a recording gets no more holes. It stays readable with the lines
+  /// about its end, and so does the sidecar, which contains all of it.
+  static let largestGaps = RegularFile.maximumSize / 2
+
   func readGaps(
     _ name: StreamName, from first: UInt64 = 0, length: UInt64
   ) throws(SystemError) -> GapRecord.Summary {
@@ -15,23 +19,12 @@ extension FileStore {
   /// nil if there is no record of gaps. A record that cannot be read is an error, because missing bytes would count as
   /// received.
   func gapText(_ name: StreamName) throws(SystemError) -> [UInt8]? {
-    let flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC
-    let descriptor: Int32
     do throws(SystemError) {
-      descriptor = try files.open("open \(name.gaps)") { openat(directory, name.gaps, flags) }
+      return try files.contents(of: name.gaps, in: directory)
     } catch {
       if error.isMissing { return nil }
       throw error
     }
-    defer { close(descriptor) }
-    var text: [UInt8] = []
-    var buffer = [UInt8](repeating: 0, count: 16 * 1024)
-    while case let count = try retryingInterrupts("read \(name.gaps)", { read(descriptor, &buffer, buffer.count) }),
-      count > 0
-    {
-      text += buffer[..<count]
-    }
-    return text
   }
 
   /// The part of a growing recording that counts.
@@ -48,9 +41,7 @@ extension FileStore {
     let name = stream.gaps
     let record: Int32
     do throws(SystemError) {
-      record = try files.open("open \(name)") {
-        openat(directory, name, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
-      }
+      record = try files.openRegular(name, in: directory, O_WRONLY)
     } catch {
       if error.isMissing { return }
       throw error
@@ -87,11 +78,12 @@ extension FileStore {
   @discardableResult
   func note(_ gap: GapRecord, _ stream: StreamName) throws(SystemError) -> Int {
     let name = stream.gaps
-    let record = try files.open("open \(name)") {
-      openat(directory, name, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0o644)
-    }
+    let record = try files.openRegular(name, in: directory, O_WRONLY | O_APPEND | O_CREAT, mode: 0o644)
     defer { close(record) }
     let before = try retryingInterrupts("lseek \(name)") { lseek(record, 0, SEEK_END) }
+    if gap.cause == .notReceived, UInt64(clamping: before) >= Self.largestGaps {
+      throw SystemError(operation: "add another gap to \(name)", code: EFBIG)
+    }
     do throws(SystemError) {
       try writeAll(Array(gap.jsonLine.utf8), to: record, "write \(name)")
       // The end of a recording that is closed is synced with it.

@@ -260,9 +260,7 @@ extension FileStore {
   }
 
   private func syncNew(_ name: StreamName) throws(SystemError) {
-    let descriptor = try files.open("open \(name.newSidecar)") {
-      openat(directory, name.newSidecar, O_RDONLY | O_NOFOLLOW | O_CLOEXEC)
-    }
+    let descriptor = try files.openRegular(name.newSidecar, in: directory, O_RDONLY)
     defer { close(descriptor) }
     try retryingInterrupts("fdatasync \(name.newSidecar)") { fdatasync(descriptor) }
   }

@@ -217,9 +217,7 @@ extension FileStore {
       }
       guard isWritten else { return }
       if durability != .none {
-        let descriptor = try files.open("open \(name.partial)") {
-          openat(directory, name.partial, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
-        }
+        let descriptor = try files.openRegular(name.partial, in: directory, O_RDONLY)
         defer { close(descriptor) }
         try retryingInterrupts("fdatasync \(name.partial)") { fdatasync(descriptor) }
       }
@@ -233,9 +231,7 @@ extension FileStore {
   }
 
   private func readHead(_ file: String, _ count: Int) throws(SystemError) -> [UInt8] {
-    let descriptor = try files.open("open \(file)") {
-      openat(directory, file, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
-    }
+    let descriptor = try files.openRegular(file, in: directory, O_RDONLY)
     defer { close(descriptor) }
     var head = [UInt8](repeating: 0, count: count)
     let read = try retryingInterrupts("read \(file)") { pread(descriptor, &head, count, 0) }
@@ -244,9 +240,7 @@ extension FileStore {
 
   /// Uses its own descriptor, because appending descriptors write at the end, whatever the position.
   private func writeHead(_ head: [UInt8], _ file: String) throws(SystemError) {
-    let descriptor = try files.open("open \(file)") {
-      openat(directory, file, O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
-    }
+    let descriptor = try files.openRegular(file, in: directory, O_WRONLY)
     defer { close(descriptor) }
     try writeAll(head, to: descriptor, at: 0, "write the head of \(file)")
   }
@@ -265,11 +259,11 @@ extension FileStore {
   /// - Throws: ``SystemError`` if the disk or the kernel refuses to read it. It may be complete nevertheless.
   func knownSidecar(_ file: String, in directory: Int32) throws(SystemError) -> RecordingSidecar? {
     do throws(SystemError) {
-      let bytes = try contents(file, in: directory)
+      let bytes = try files.contents(of: file, in: directory)
       return try? RecordingSidecar(parsing: bytes)
     } catch {
-      // Nothing is there, or something that no server has written, such as a directory.
-      if [ENOENT, ELOOP, EISDIR, ENXIO].contains(error.code) { return nil }
+      // Nothing is there, or something that no server has written, such as a directory, a FIFO, or a file of any size.
+      if error.isSpecialFile || [ENOENT, ELOOP, EOVERFLOW].contains(error.code) { return nil }
       throw error
     }
   }
@@ -293,19 +287,6 @@ extension FileStore {
     }
   }
 
-  private func contents(_ file: String, in directory: Int32) throws(SystemError) -> [UInt8] {
-    let descriptor = try files.open("open \(file)") {
-      openat(directory, file, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
-    }
-    defer { close(descriptor) }
-    var text: [UInt8] = []
-    var buffer = [UInt8](repeating: 0, count: 16 * 1024)
-    while case let count = try retryingInterrupts("read \(file)", { read(descriptor, &buffer, buffer.count) }),
-      count > 0
-    { text += buffer[..<count] }
-    return text
-  }
-
   private func writePending(_ sidecar: RecordingSidecar, _ name: StreamName) throws(SystemError) {
     try writeNew(sidecar, name)
     try retryingInterrupts("rename \(name.newSidecar)") {
@@ -316,9 +297,7 @@ extension FileStore {
   /// Writes a sidecar under a temporary name. The caller gives it its name.
   func writeNew(_ sidecar: RecordingSidecar, _ name: StreamName) throws(SystemError) {
     let file = name.newSidecar
-    let descriptor = try files.open("open \(file)") {
-      openat(directory, file, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0o644)
-    }
+    let descriptor = try files.openRegular(file, in: directory, O_WRONLY | O_CREAT | O_TRUNC, mode: 0o644)
     defer { close(descriptor) }
     do throws(SystemError) {
       try writeAll(Array(sidecar.text.utf8), to: descriptor, "write \(file)")

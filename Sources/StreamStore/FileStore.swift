@@ -111,14 +111,13 @@ package final class FileStore: Sendable {
   private static func lock(_ directory: Int32, isCollected: Bool) throws(DirectoryError) -> Int32 {
     var lock: Int32 = -1
     do throws(SystemError) {
-      lock = try retryingInterrupts("open") {
-        openat(directory, lockName, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0o644)
-      }
+      lock = try RegularFile.open(lockName, in: directory, O_RDWR | O_CREAT, mode: 0o644)
       // The lock may be there from a time when the directory could be written.
       try retryingInterrupts("access") { faccessat(directory, ".", W_OK | X_OK, 0) }
       try retryingInterrupts("flock") { flock(lock, LOCK_EX | LOCK_NB) }
     } catch {
       if lock >= 0 { close(lock) }
+      if error.isSpecialFile { throw .unwritable(reason: error.description) }
       throw error.code == EWOULDBLOCK ? .inUse : .unwritable(reason: error.reason)
     }
     guard !isCollected else { return lock }
@@ -205,22 +204,17 @@ package final class FileStore: Sendable {
   }
 
   func openFile(_ name: String, _ mode: Int32) throws(SystemError) -> (file: OpenFile, length: UInt64) {
-    // With O_NONBLOCK, a FIFO in place of the file cannot block the loop.
-    let flags = mode | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC
-    let descriptor = try files.open("open \(name)") { openat(directory, name, flags, 0o644) }
+    let descriptor = try files.openRegular(name, in: directory, mode, mode: 0o644)
     var status = stat()
     do throws(SystemError) {
       try retryingInterrupts("fstat \(name)") { fstat(descriptor, &status) }
-      guard status.st_mode & S_IFMT == S_IFREG else {
-        throw SystemError(operation: "open \(name), which is not a regular file,", code: EINVAL)
-      }
     } catch {
       close(descriptor)
       // This call has just created it.
       if mode & O_EXCL != 0 { unlinkat(directory, name, 0) }
       throw error
     }
-    let again = flags & ~(O_CREAT | O_EXCL)
+    let again = mode & ~(O_CREAT | O_EXCL)
     return (OpenFile(descriptor, name, in: directory, again, status, files), UInt64(status.st_size))
   }
 }

@@ -47,8 +47,7 @@ struct StreamOwners: Sendable {
     let operation = "read the owner's record of a stream"
     let descriptor: Int32
     do throws(SystemError) {
-      let flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC
-      descriptor = try openFiles.open(operation) { openat(parent, path(stream), flags) }
+      descriptor = try openFiles.openRegular(path(stream), in: parent, O_RDONLY)
     } catch {
       if error.isMissing { return nil }
       throw error
@@ -67,9 +66,7 @@ struct StreamOwners: Sendable {
     try makeDirectory(Self.directoryName, in: parent)
     // The record is replaced atomically, because an incomplete one would exclude the owner.
     let temporary = temporaryPath(name)
-    let descriptor = try openFiles.open("create the owner's record of a stream") {
-      openat(parent, temporary, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0o600)
-    }
+    let descriptor = try openFiles.openRegular(temporary, in: parent, O_WRONLY | O_CREAT | O_TRUNC)
     defer { close(descriptor) }
     do throws(SystemError) {
       try writeAll(record, to: descriptor, "write the owner's record of a stream")

@@ -172,22 +172,12 @@ struct StreamParts: Sendable {
   /// All lines about a stream, the newest last. A line that a crash has cut short is skipped.
   func lines(of base: String) throws(SystemError) -> [RecordingPart] {
     let path = Self.path(base)
-    let descriptor: Int32
+    let text: [UInt8]
     do throws(SystemError) {
-      descriptor = try files.open("open \(path)") {
-        openat(parent, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
-      }
+      text = try files.contents(of: path, in: parent, limit: RegularFile.maximumLogSize)
     } catch {
       if error.isMissing { return [] }
       throw error
-    }
-    defer { close(descriptor) }
-    var text: [UInt8] = []
-    var buffer = [UInt8](repeating: 0, count: 8 * 1024)
-    while true {
-      let count = try retryingInterrupts("read \(path)") { read(descriptor, &buffer, buffer.count) }
-      if count == 0 { break }
-      text += buffer[..<count]
     }
     return String(decoding: text, as: UTF8.self).split(separator: "\n").compactMap {
       RecordingPart(parsing: String($0))
@@ -200,13 +190,13 @@ struct StreamParts: Sendable {
     let path = Self.path(base)
     let text = parts.compactMap(\.text).joined(separator: "\n")
     guard parts.allSatisfy({ $0.text != nil }) else { throw SystemError(operation: "write \(path)", code: EFBIG) }
-    let descriptor = try files.open("open \(path)") {
+    let descriptor = try files.openRegular(path) {
       var attempts = 0
       while true {
         attempts += 1
         let isThere = mkdirat(parent, Self.directoryName, 0o700) == 0 || errno == EEXIST
         let reason = errno
-        let descriptor = openat(parent, path, O_WRONLY | O_APPEND | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0o600)
+        let descriptor = openat(parent, path, O_WRONLY | O_APPEND | O_CREAT | RegularFile.flags, 0o600)
         // Another loop may have removed the empty directory in between: ``forget(_:)``. A symbolic link that leads
         // nowhere gives the same error each time.
         if descriptor < 0, errno == ENOENT, isThere, attempts < 100 { continue }
@@ -231,8 +221,7 @@ struct StreamParts: Sendable {
   /// - Parameter length: of the log before. An empty one is removed.
   func cut(_ base: String, to length: Int) {
     guard length > 0 else { return (try? forget(base)) ?? () }
-    let descriptor = openat(parent, Self.path(base), O_WRONLY | O_NOFOLLOW | O_CLOEXEC)
-    guard descriptor >= 0 else { return }
+    guard let descriptor = try? RegularFile.open(Self.path(base), in: parent, O_WRONLY) else { return }
     ftruncate(descriptor, off_t(length))
     close(descriptor)
   }
@@ -245,9 +234,7 @@ struct StreamParts: Sendable {
     let lines = parts.compactMap(\.text)
     guard lines.count == parts.count else { throw SystemError(operation: "write \(path)", code: EFBIG) }
     let text = lines.joined(separator: "\n") + "\n"
-    let descriptor = try files.open("open \(new)") {
-      openat(parent, new, O_WRONLY | O_TRUNC | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0o600)
-    }
+    let descriptor = try files.openRegular(new, in: parent, O_WRONLY | O_TRUNC | O_CREAT)
     defer { close(descriptor) }
     do throws(SystemError) {
       try writeAll(Array(text.utf8), to: descriptor, "write \(new)")

@@ -58,7 +58,7 @@ extension StreamStoreHandler {
     registry.figures.values.storageFailures += 1
     (trouble.hasLostFile, trouble.disk) = (error.isForeignChange, error)
     turnAway(
-      stream, StreamAnswer.status(of: error), trouble.hasLostFile ? StreamAnswer.lostFile : error.reason)
+      stream, StreamAnswer.status(of: error), trouble.hasLostFile ? StreamAnswer.lostFile : error.cause)
   }
 
   /// The disk refused the end of a plain stream. It is unknown which bytes it lacks, so all must be sent again, into a

@@ -151,6 +151,16 @@ struct VerificationTests {
     #expect(summary == .init(recordings: 2, verified: 2, bytes: 2, problems: 1))
   }
 
+  @Test("a special file among the records of uploads is a problem, and is not read", arguments: [S_IFIFO, S_IFCHR])
+  func specialRecord(_ kind: mode_t) throws {
+    let directory = try Directory()
+    directory.make(".uploads")
+    // The numbers of /dev/zero. Only root may use them.
+    guard mknod(directory.path + "/.uploads/0.upload", kind | 0o600, kind == S_IFCHR ? 0x105 : 0) == 0 else { return }
+    try directory.write("x-y.part")
+    #expect(try directory.verify().found == [".uploads/0.upload": .unreadable, "x-y.part": .unfinished])
+  }
+
   @Test(
     "a .part is unfinished if a server uses its own directory, and torn if one uses another", arguments: ["", "in/"])
   func served(_ served: String) throws {
