@@ -108,6 +108,8 @@ public struct RecordingVerification: Sendable {
   public func run(
     progress: (Progress) -> Void = { _ in }, _ found: (Finding) -> Void
   ) throws(SystemError) -> Summary {
+    // Everything else is relative to it, and would be relative to the root of the file system.
+    guard !directory.isEmpty else { throw SystemError(operation: "open the directory \"\"", code: ENOENT) }
     var check = DirectoryCheck(root: directory)
     try check.list("")
     var summary = Summary()

@@ -105,6 +105,10 @@ struct CommandLineSyntax: Sendable {
     if values.operands.count > operands.count, operands.last?.hasSuffix("…") != true {
       throw .usage("\(values.operands[operands.count].shown) is one argument too many. Usage: \(usage)")
     }
+    // As the path of a directory, it would be the root of the file system.
+    if let index = values.operands.firstIndex(of: "") {
+      throw .usage("\(operands[min(index, operands.count - 1)]) \"\": the argument is empty. Usage: \(usage)")
+    }
     return values
   }
 

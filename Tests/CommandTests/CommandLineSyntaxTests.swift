@@ -78,6 +78,17 @@ struct CommandLineSyntaxTests {
     #expect(message()?.hasPrefix("URL is missing. Usage: sluice heartbeat URL") == true)
   }
 
+  @Test("an empty operand is an error that names it", arguments: SluiceCommand.subcommands.map(\.syntax.name))
+  func emptyOperand(_ name: String) throws {
+    let syntax = try SluiceCommand.find(name).syntax
+    for index in syntax.operands.indices {
+      let operands = syntax.operands.indices.map { $0 == index ? "" : syntax.operands[$0] }
+      let error = try #require(throws: CommandError.self) { _ = try syntax.parse(operands[...]) }
+      #expect(error.code == .usage)
+      #expect(error.message.hasPrefix("\(syntax.operands[index]) \"\": the argument is empty. "), "\(error.message)")
+    }
+  }
+
   /// All texts that help prints.
   static let pages =
     [("overview", SluiceCommand.overview), ("exit-codes", ExitCode.page)]

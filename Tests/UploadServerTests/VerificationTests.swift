@@ -245,8 +245,8 @@ struct VerificationTests {
     }
   }
 
-  @Test("a missing directory is an error")
-  func missing() {
-    #expect(throws: (any Error).self) { try RecordingVerification(directory: "/nonexistent").run { _ in } }
+  @Test("a missing directory and an empty path are errors", arguments: ["/nonexistent", ""])
+  func missing(_ path: String) {
+    #expect(throws: (any Error).self) { try RecordingVerification(directory: path).run { _ in } }
   }
 }
