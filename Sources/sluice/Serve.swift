@@ -2,6 +2,7 @@
 
 internal import EventLoops
 internal import Glibc
+internal import HTTPMessages
 internal import UploadClient
 internal import UploadServer
 
@@ -272,6 +273,14 @@ enum Serve {
     return names
   }
 
+  /// Whether the URLs of uploads may begin with this: a path or a URL without a query, in which everything that a URI
+  /// does not allow is percent-encoded.
+  private static func isPublicURL(_ text: String) -> Bool {
+    let octets = Array(text.utf8)
+    guard let target = try? RequestTarget(octets.span, method: "GET"), target.query == nil else { return false }
+    return target.form == .origin || UploadRequest.origin(of: text) != nil
+  }
+
   private static func uploads(
     _ values: CommandLineSyntax.Values
   ) throws(CommandError) -> UploadLimitsConfiguration {
@@ -319,7 +328,7 @@ enum Serve {
       uploads.maximumAge = try Units.duration(text, of: "max-age", atLeast: .seconds(1))
     }
     if let text = values["public-url"] {
-      guard text.hasPrefix("http://") || text.hasPrefix("https://") || text.hasPrefix("/") else {
+      guard isPublicURL(text) else {
         throw .usage("--public-url \(text.shown): invalid URL. Write https://example.com/ingest.")
       }
       uploads.publicURL = text.hasSuffix("/") ? String(text.dropLast()) : text

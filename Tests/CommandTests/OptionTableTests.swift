@@ -110,7 +110,10 @@ struct OptionTableTests {
     "arrival-rate": .other(["many", "5", "0/s", "-1/s", "1e99/s", "1e3/s", "nan/s", "/s", "10000001/s"]),
     "part": .other(["1", "0/0", "5/4", "-1/2", "1/\(Value.huge)", "a/b"]),
     "slow-fraction": .other(["many", "-1", "2", "nan", "5s"]),
-    "public-url": .other(["nowhere", "ftp://host/"]),
+    "public-url": .other([
+      "nowhere", "ftp://host/", "http://", "http:///x", "http://h:x/", "http://h:99999/", "http://a b/", "http://h/<>",
+      "http://h/?q", "/a b", "/a|b", "/a#b", "/a?", "/%zz", "*",
+    ]),
     "store": .other(["http://h", "nats://", "nats://h,", "nats://:4222", "tls://h/x"]),
     "store-stream": .other(["a b", "a.b", "a*", "ü", ">", String(repeating: "a", count: 65)]),
     "replicas": .other(["many", "-1", "0", "6", "1.5", Value.huge]),
