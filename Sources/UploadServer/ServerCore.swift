@@ -16,6 +16,8 @@ final class ServerCore {
   /// nil if nothing is stored in files.
   private let directory: DirectoryService?
   private let counter: ServerLoopFigures
+  /// The token file if it has no tokens at the start. nil for all loops but the first.
+  private let emptyTokenFile: String?
   /// The number of parts that have not ended: the connections, and the service behind them.
   private var unended = 2
 
@@ -41,6 +43,7 @@ final class ServerCore {
     let tokens = try configuration.tokenFile.map { path throws(UploadServerError) in
       try TokenFile(path: path) { emit(ServerEvent(.warning, reason: $0)) }
     }
+    emptyTokenFile = assignment.index == 0 && tokens?.isEmpty == true ? configuration.tokenFile : nil
     let isValid = { (credential: [UInt8]) in tokens?.isValid(credential) ?? true }
     let context = ServingContext(
       loop: loop, assignment: assignment, figures: figures, finishAfter: configuration.finishAfter, isValid: isValid,
@@ -107,6 +110,11 @@ final class ServerCore {
     // The disk receives the uploaded bytes while downloads continue.
     connections.requestsEnded = { [unowned self] in service.end { [self] in partEnded() } }
     connections.ended = { [unowned self] in partEnded() }
+    if let path = emptyTokenFile {
+      say(
+        "the token file \"\(path)\" has no tokens, so every request gets 401. Write the SHA-256 of each token into it, "
+          + "as sha256sum prints it. The server reads the file again when it changes.")
+    }
     connections.start()
   }
 

@@ -47,6 +47,9 @@ final class TokenFile {
     hashes = try Self.read(path)
   }
 
+  /// Whether it has no tokens, so that nobody is admitted.
+  var isEmpty: Bool { hashes.isEmpty }
+
   /// The hash of the token in an `Authorization` field; nil if it is not in the file.
   func credential(_ authorization: String?) -> [UInt8]? {
     guard let authorization, let token = Self.bearer(authorization) else { return nil }

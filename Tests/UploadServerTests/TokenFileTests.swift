@@ -93,6 +93,29 @@ struct TokenFileTests {
     }
   }
 
+  @Test("a server whose token file has no tokens yet warns once, and admits them as soon as the file has them")
+  func noTokensAtStart() throws {
+    for (text, isEmpty) in [("", true), ("# nobody yet\n\n", true), (Self.alpha, false)] {
+      for threads in [1, 2] {
+        let directory = TemporaryDirectory()
+        let path = directory.path + "/tokens"
+        try Self.write(text, path)
+        let test = try TestServer(in: directory) { ($0.tokenFile, $0.threads) = (path, threads) }
+        func status() throws -> Int {
+          let client = try test.connect()
+          try client.send("GET / HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer alpha\r\n\r\n")
+          return try client.answer().status
+        }
+        #expect(try status() == (isEmpty ? 401 : 200))
+        let warnings = test.events.all.filter { $0.kind == .warning }
+        #expect(warnings.count == (isEmpty ? 1 : 0), "\(warnings)")
+        #expect(warnings.allSatisfy { $0.reason?.contains(path) == true }, "\(warnings)")
+        try Self.write("# now\n" + Self.alpha, path)
+        try waitUntil("the token is admitted") { try status() == 200 }
+      }
+    }
+  }
+
   @Test("a problem with it causes a warning, and no refused request")
   func warning() throws {
     let directory = TemporaryDirectory()
