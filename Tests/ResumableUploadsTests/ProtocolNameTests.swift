@@ -12,6 +12,9 @@ import Testing
     let inconsistent = ProblemType.inconsistentLength
     #expect(inconsistent.uri == "https://iana.org/assignments/http-problem-types#inconsistent-upload-length")
     #expect(inconsistent.title == "Inconsistent Upload Length Values" && inconsistent.status == 400)
+    let completed = ProblemType.completedUpload
+    #expect(completed.uri == "https://iana.org/assignments/http-problem-types#completed-upload")
+    #expect(completed.title == "Upload Is Completed" && completed.status == 400)
     #expect(ProblemType.mediaType == "application/problem+json")
   }
 

@@ -100,6 +100,24 @@ struct ServerAnswerTests {
     #expect(answer.body.contains("#inconsistent-upload-length\""))
   }
 
+  @Test(
+    "the response to an append to a complete upload is not its target's, and a problem where the draft has one (draft, sections Completeness, Upload Append)",
+    arguments: [InteropVersion.none] + InteropVersion.drafts)
+  func completedUpload(_ version: InteropVersion) {
+    let answer = ServerAnswer.refused(.completed, version, limits: limits, standing: standing(isComplete: true))
+    #expect(answer.status == (version.number == 6 ? 400 : 409))
+    // With a true value, this would be the final response of the upload.
+    #expect(version.completeness(answer.fields) == false && answer.fields["Upload-Offset"] == "5")
+    guard let number = version.number, number >= 6 else {
+      #expect(answer.mediaType == "text/plain" && answer.body.contains("complete"))
+      return
+    }
+    #expect(answer.mediaType == "application/problem+json")
+    #expect(
+      answer.body == "{\"type\":\"https://iana.org/assignments/http-problem-types#completed-upload\","
+        + "\"title\":\"Upload Is Completed\",\"status\":\(answer.status)}\n")
+  }
+
   @Test("a 413 contains the limits (draft, section Limits)")
   func tooLarge() {
     for refusal in [UploadRefusal.representationTooLarge, .contentTooLarge] {

@@ -23,6 +23,9 @@ package struct InteropVersion: Equatable, Sendable {
   /// Whether the server repeats the final response when a client completes a complete upload again.
   package let replaysResponse: Bool
 
+  /// Whether there is a problem type for an append to a complete upload.
+  package let namesCompletedUpload: Bool
+
   /// The statuses of an upload resource's answers, where the drafts differ.
   package struct Statuses: Equatable, Sendable {
     /// To an append that leaves the upload incomplete.
@@ -36,7 +39,7 @@ package struct InteropVersion: Equatable, Sendable {
   private init(
     _ number: Int?, invertsCompleteness: Bool = false, tellsProgress: Bool = true, namesMediaType: Bool = true,
     hasLimits: Bool = true, lifetimeKey: String = "max-age", statuses: Statuses = Statuses(),
-    refusesAppendFields: Bool = false, replaysResponse: Bool = true
+    refusesAppendFields: Bool = false, replaysResponse: Bool = true, namesCompletedUpload: Bool = false
   ) {
     self.number = number
     self.invertsCompleteness = invertsCompleteness
@@ -47,21 +50,22 @@ package struct InteropVersion: Equatable, Sendable {
     self.statuses = statuses
     self.refusesAppendFields = refusesAppendFields
     self.replaysResponse = replaysResponse
+    self.namesCompletedUpload = namesCompletedUpload
   }
 
-  /// The future RFC: like the newest draft, without an interop field.
+  /// The future RFC: like the newest draft, -12, without an interop field.
   package static let none = InteropVersion(nil)
 
   /// Newest first: the order in which a client steps down.
   package static let drafts: [InteropVersion] = [
-    // -09 … -12
-    InteropVersion(8),
+    // -09 … -12, of which the last has no problem type for complete uploads
+    InteropVersion(8, namesCompletedUpload: true),
     // -06 … -08
-    InteropVersion(7),
+    InteropVersion(7, namesCompletedUpload: true),
     // -04, -05: iOS 18.1 and later, tusd, SwiftNIO
     InteropVersion(
       6, lifetimeKey: "expires", statuses: Statuses(appended: 201, inactive: 404, completed: 400),
-      refusesAppendFields: true, replaysResponse: false),
+      refusesAppendFields: true, replaysResponse: false, namesCompletedUpload: true),
     // -03: iOS 18.0
     InteropVersion(5, namesMediaType: false, hasLimits: false, statuses: early, refusesAppendFields: true),
     // -02

@@ -114,9 +114,9 @@ package struct ServerAnswer: Equatable, Sendable {
     _ refusal: UploadRefusal, _ version: InteropVersion, limits: UploadLimits, standing: Standing? = nil
   ) -> ServerAnswer {
     var answer = ServerAnswer(refusal.status(version), body: refusal.reason + "\n")
-    if let problem = refusal.problem {
+    if let problem = refusal.problem(version) {
       answer.mediaType = ProblemType.mediaType
-      answer.body = problem.json
+      answer.body = problem.json(status: answer.status)
     }
     switch refusal {
     case .methodNotAllowed: answer.fields.append("Allow", ServerRequest.resourceMethods)
@@ -127,7 +127,8 @@ package struct ServerAnswer: Equatable, Sendable {
     // If 404 has both meanings, a client must not mistake an abandoned upload for one that was completed and forgotten.
     if case .deactivated = refusal, answer.status == 404 { version.setCompleteness(false, &answer.fields) }
     if refusal.tellsOffset {
-      // The answer is never the resource's own response (section "Completeness").
+      // The answer is never the resource's own response (section "Completeness"). This is also true if the upload is
+      // complete: the client would otherwise take this status for the result of its upload. HEAD reports the state.
       version.setCompleteness(false, &answer.fields)
       if let standing, let value = UploadFields.value(standing.offset) {
         answer.fields.append(UploadFields.offset, value)
@@ -170,7 +171,9 @@ package struct ServerAnswer: Equatable, Sendable {
 
 extension ProblemType {
   /// The body of the answer (RFC 9457, section 3).
-  package var json: String {
+  ///
+  /// - Parameter status: of the answer, which is not the recommended one in each version.
+  package func json(status: Int) -> String {
     var members = ["\"type\":\"\(uri)\"", "\"title\":\"\(title)\"", "\"status\":\(status)"]
     if case .mismatchingOffset(let expected, let provided) = self {
       members += ["\"expected-offset\":\(expected)", "\"provided-offset\":\(provided)"]

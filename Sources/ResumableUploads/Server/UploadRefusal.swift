@@ -149,11 +149,12 @@ package enum UploadRefusal: Error, Equatable, Sendable {
     }
   }
 
-  /// The protocol's problem type for it, if there is one.
-  package var problem: ProblemType? {
+  /// The problem type for it, if that version of the protocol has one.
+  package func problem(_ version: InteropVersion) -> ProblemType? {
     switch self {
     case .mismatchingOffset(let expected, let provided): .mismatchingOffset(expected: expected, provided: provided)
     case .inconsistentLength: .inconsistentLength
+    case .completed: version.namesCompletedUpload ? .completedUpload : nil
     default: nil
     }
   }
