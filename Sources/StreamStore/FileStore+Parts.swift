@@ -197,6 +197,7 @@ extension FileStore {
     part.streamID = name.streamID
     (part.start, part.firstReceived) = (offset, offset)
     var beginning: [UInt8] = []
+    var missing: [Range<UInt64>] = []
     if let head = WAVHead(previous.head), name.finalExtension == ".wav" {
       let length = UInt64(head.bytes.count)
       if offset < length {
@@ -208,7 +209,8 @@ extension FileStore {
         let begun = (offset - length) % UInt64(head.frameLength)
         part.start = offset - begun
         part.headerLength = length
-        beginning = head.bytes + copy(of: name, after: previous, from: part.start, count: Int(begun))
+        let copied = try copy(part.start..<offset, of: name, after: previous)
+        (beginning, missing) = (head.bytes + copied.bytes, copied.missing)
       }
     }
     name = nextName(after: name.recording(previous.number), beginning: beginning)
@@ -217,7 +219,7 @@ extension FileStore {
     unlinkat(directory, name.gaps, 0)
     var logLength: Int?
     do throws(SystemError) {
-      try noteGaps(name, part, after: previous, at: offset)
+      try noteGaps(name, part, after: previous, at: offset, missing)
       logLength = try parts.append(part, to: name.base)
       let file = try createNext(name, beginning)
       try writeBeginning(beginning, file, name)
@@ -233,13 +235,18 @@ extension FileStore {
   }
 
   /// Records where a part begins, and what lies between it and the one before.
+  ///
+  /// - Parameter notCopied: the stream offsets at its beginning that contain zeros because their bytes could not be
+  ///   copied.
   private func noteGaps(
-    _ name: StreamName, _ part: RecordingPart, after previous: RecordingPart, at offset: UInt64
+    _ name: StreamName, _ part: RecordingPart, after previous: RecordingPart, at offset: UInt64,
+    _ notCopied: [Range<UInt64>]
   ) throws(SystemError) {
     try note(GapRecord(offset: part.start, length: 0, cause: .nextPart), name)
-    guard let end = previous.end, offset > end else { return }
+    var gaps = notCopied
     // An earlier part may hold what lies between: the last one may have repeated a piece of it.
-    for gap in try parts.lines(of: name.base).notReceived(in: end..<offset) {
+    if let end = previous.end, offset > end { gaps += try parts.lines(of: name.base).notReceived(in: end..<offset) }
+    for gap in gaps.merged() {
       try note(
         GapRecord(offset: gap.lowerBound, length: gap.upperBound - gap.lowerBound, cause: .notReceived), name)
     }
@@ -253,26 +260,6 @@ extension FileStore {
         if let error { refusals.add(error, name) }
       }
     }
-  }
-
-  /// Bytes from the closed recordings of a stream, with zeros for bytes that no longer exist.
-  private func copy(of name: StreamName, after last: RecordingPart, from offset: UInt64, count: Int) -> [UInt8] {
-    var bytes = [UInt8](repeating: 0, count: count)
-    guard count > 0 else { return bytes }
-    // The next part may begin before the start of the last one, if the disk has refused bytes of that.
-    let log = (try? parts.lines(of: name.base)) ?? []
-    let part = log.last { $0.start <= offset && $0.end ?? 0 > offset } ?? last
-    // A recording that was split off gets its final name on the worker, which may happen between any two of these.
-    let files = [part.file, name.recording(part.number).partial, part.file]
-    guard offset >= part.start,
-      let (file, size) = files.lazy.compactMap({ try? self.openExisting($0, O_RDONLY) }).first,
-      let descriptor = try? file.acquire()
-    else { return bytes }
-    defer { file.release() }
-    // This includes an unreliable recording, because its bytes are most likely on the disk.
-    let position = offset - part.start + part.headerLength
-    _ = pread(descriptor, &bytes, Int(min(UInt64(count), size - min(size, position))), off_t(position))
-    return bytes
   }
 
   // MARK: What an earlier server left

@@ -122,6 +122,14 @@ package struct GapRecord: Equatable, Sendable {
     }
   }
 
+  /// The stream offsets of all holes.
+  static func holes(in text: [UInt8]) -> [Range<UInt64>] {
+    text.split(separator: Octet.lineFeed).compactMap { text in
+      guard let line = Line(text), line.offset < line.end else { return nil }
+      return line.offset..<line.end
+    }
+  }
+
   /// A line of a record as written by ``jsonLine``. A peer can cause a recording to have any number of them, and each
   /// request for it reads all.
   private struct Line {

@@ -138,17 +138,12 @@ extension [RecordingPart] {
 
   /// The stream offsets in `range` that none of these recordings contained when it was closed.
   func notReceived(in range: Range<UInt64>) -> [Range<UInt64>] {
-    var rest = [range]
+    var held: [Range<UInt64>] = []
     // A close that failed has left a line that a later one corrects.
     for part in current.values {
-      guard let end = part.end, part.start < end else { continue }
-      rest = rest.flatMap { range in
-        let held = (part.start..<end).clamped(to: range)
-        return [range.lowerBound..<held.lowerBound, held.upperBound..<range.upperBound]
-      }
-      rest.removeAll(where: \.isEmpty)
+      if let end = part.end, part.start < end { held.append(part.start..<end) }
     }
-    return rest
+    return [range].subtracting(held)
   }
 }
 
