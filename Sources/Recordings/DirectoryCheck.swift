@@ -29,6 +29,13 @@ struct RecordingFiles {
   /// The extensions of complete recordings, usually one.
   var complete: [String] { extensions.subtracting(Self.own).sorted() }
   var isRecording: Bool { !complete.isEmpty }
+  /// Whether only a record of gaps was found.
+  var isStray: Bool { extensions == [".gaps"] }
+
+  mutating func insert(_ suffix: String, _ status: stat) {
+    extensions.insert(suffix)
+    if complete.contains(suffix) { size = UInt64(max(0, status.st_size)) }
+  }
 
   private func finding(_ kind: RecordingVerification.Kind, _ file: String, _ detail: String) -> Finding {
     Finding(kind: kind, path: shown + file, detail: detail)
@@ -44,11 +51,18 @@ struct RecordingFiles {
 
   private func exists(_ file: String) -> Bool { faccessat(AT_FDCWD, directory + file, F_OK, AT_SYMLINK_NOFOLLOW) == 0 }
 
-  private func findings(_ progress: (UInt64) -> Void) -> [Finding] {
+  private func isRegular(_ file: String) -> Bool {
+    var status = stat()
+    return lstat(directory + file, &status) == 0 && status.st_mode & S_IFMT == S_IFREG
+  }
+
+  /// - Parameter isRepeated: whether another recording took the place of the one that was compared.
+  private func findings(_ progress: (UInt64) -> Void, isRepeated: Bool = false) -> [Finding] {
     var findings: [Finding] = []
-    if extensions.contains(".part") {
+    // A server may have given it its final name since the listing, or may have started since.
+    if extensions.contains(".part"), exists(base + ".part") {
       findings.append(
-        isCaredFor
+        isCaredFor || ServerTraces.isServed(directory)
           ? finding(.unfinished, base + ".part", "the recording is growing, or waits for its sender")
           : finding(.torn, base + ".part", "no upload continues it; the next server closes it after its time limit"))
     }
@@ -73,10 +87,16 @@ struct RecordingFiles {
     guard RecordingSidecar.name(for: sidecar.file) == sidecarFile else {
       return findings + [finding(.invalidSidecar, sidecarFile, "it describes a file with another name")]
     }
-    guard complete.contains(where: { base + $0 == sidecar.file }) else {
+    // A server may have renamed it while the directory was listed, and readdir(3) may then return neither name.
+    guard complete.contains(where: { base + $0 == sidecar.file }) || isRegular(sidecar.file) else {
       return findings + [finding(.missingRecording, sidecarFile, "its recording is missing")]
     }
-    return findings + check(sidecar, progress)
+    let wrong = check(sidecar, progress)
+    // A server may have removed the recording in the meantime, and stored another one of the same name.
+    if !wrong.isEmpty, !isRepeated, (try? RegularFile.contents(of: directory + sidecarFile)) != text {
+      return self.findings(progress, isRepeated: true)
+    }
+    return findings + wrong
   }
 
   private func checkWithoutSidecar() -> [Finding] {
@@ -89,7 +109,10 @@ struct RecordingFiles {
         ? finding(.pending, file, "sluice serve has not finished the sidecar, or removes the recording")
         : finding(.missingSidecar, file, "no sidecar describes it")
     }
-    if extensions == [".gaps"] { findings.append(finding(.strayGaps, base + ".gaps", "its recording is missing")) }
+    // Its client may have returned since the listing.
+    if isStray, !exists(base + ".part") {
+      findings.append(finding(.strayGaps, base + ".gaps", "its recording is missing"))
+    }
     return findings
   }
 
@@ -130,6 +153,9 @@ struct RecordingFiles {
 struct DirectoryCheck {
   /// Deeper directories are skipped. Links cannot form a cycle, but a mount can.
   private static let deepest = 16
+  /// The pauses before each further look for the recordings of `.gaps` files, in milliseconds. Between writing the
+  /// `.gaps` and making the recording, a server waits for its disk to sync up to four times.
+  private static let pauses: [Int32] = [0, 20, 100, 400, 1000, 1500]
 
   /// Something that the listing has found.
   enum Entry {
@@ -139,12 +165,14 @@ struct DirectoryCheck {
   }
 
   let root: String
+  /// Waits for this number of milliseconds.
+  private let pause: (Int32) -> Void
   /// The recordings of a directory, in the order of their names, come before those of its subdirectories.
   private(set) var entries: [Entry] = []
   /// The total size of all recordings, in bytes.
   private(set) var byteCount: UInt64 = 0
 
-  init(root: String) { self.root = root }
+  init(root: String, pause: @escaping (Int32) -> Void) { (self.root, self.pause) = (root, pause) }
 
   /// Lists a directory and its subdirectories. A subdirectory that cannot be read becomes an entry.
   ///
@@ -171,7 +199,7 @@ struct DirectoryCheck {
         if failure == EINTR { continue }
         break
       }
-      let name = withUnsafeBytes(of: &item.pointee.d_name) { String(decoding: $0.prefix { $0 != 0 }, as: UTF8.self) }
+      let name = Self.name(of: item)
       if name.hasPrefix("."), name.hasSuffix(RecordingSidecar.fileExtension) {
         entry(String(name.dropFirst().dropLast(RecordingSidecar.fileExtension.count))) { $0.isPending = true }
       }
@@ -184,16 +212,13 @@ struct DirectoryCheck {
       }
       if status.st_mode & S_IFMT == S_IFDIR { directories.append(name) }
       guard status.st_mode & S_IFMT == S_IFREG else { continue }
-      let dot = name.lastIndex(of: ".") ?? name.endIndex
-      entry(String(name[..<dot])) {
-        let suffix = String(name[dot...])
-        $0.extensions.insert(suffix)
-        if $0.complete.contains(suffix) { $0.size = UInt64(max(0, status.st_size)) }
-      }
+      let (base, suffix) = Self.split(name)
+      entry(base) { $0.insert(suffix, status) }
     }
     // The names that were read before the failure are still compared.
     if failure == 0, isDenied { failure = EACCES }
     if failure != 0 { add(unreadable: path.isEmpty ? "." : String(path.dropLast()), failure) }
+    if failure == 0 { lookAgain(directory, &files) }
     // Other users may read the recordings of a server, but not its records, and these matter only for a `.part`.
     let needsUploads = !isServed && files.values.contains { $0.extensions.contains(".part") }
     let uploads = needsUploads ? ServerTraces.uploads(in: directory) : ServerTraces.Uploads()
@@ -218,43 +243,46 @@ struct DirectoryCheck {
     }
   }
 
+  /// Looks again for the recordings of `.gaps` files, as long as a server may be about to make or rename them.
+  private func lookAgain(_ directory: String, _ files: inout [String: RecordingFiles]) {
+    var strays = Set(files.values.filter(\.isStray).map(\.base))
+    for time in Self.pauses where !strays.isEmpty {
+      if time > 0 {
+        guard ServerTraces.isServed(directory) else { return }
+        pause(time)
+      }
+      guard let stream = opendir(directory) else { return }
+      defer { closedir(stream) }
+      var present: Set<String> = []
+      while let item = readdir(stream) {
+        let name = Self.name(of: item)
+        let (base, suffix) = Self.split(name)
+        guard strays.contains(base) else { continue }
+        var status = stat()
+        guard fstatat(dirfd(stream), name, &status, AT_SYMLINK_NOFOLLOW) == 0, status.st_mode & S_IFMT == S_IFREG else {
+          continue
+        }
+        if suffix == ".gaps" { present.insert(base) } else { files[base]?.insert(suffix, status) }
+      }
+      strays = strays.filter { present.contains($0) && files[$0]?.isStray == true }
+    }
+  }
+
+  private static func name(of item: UnsafeMutablePointer<dirent>) -> String {
+    withUnsafeBytes(of: &item.pointee.d_name) { String(decoding: $0.prefix { $0 != 0 }, as: UTF8.self) }
+  }
+
+  /// The name without its extension, and the extension with its dot.
+  private static func split(_ name: String) -> (base: String, suffix: String) {
+    let dot = name.lastIndex(of: ".") ?? name.endIndex
+    return (String(name[..<dot]), String(name[dot...]))
+  }
+
   /// Adds what cannot be read, unless a server has removed it since it was listed.
   private mutating func add(unreadable path: String, _ code: Int32) {
     guard code != ENOENT else { return }
     let reason = SystemError(operation: "read", code: code).obstacle
     entries.append(.unreadable(.init(kind: .unreadable, path: path, detail: reason)))
-  }
-}
-
-/// A file that is read from beginning to end.
-struct FileBytes: ~Copyable {
-  private let descriptor: Int32
-
-  init(_ path: String) throws(SystemError) {
-    let opened = try RegularFile.open(path, O_RDONLY)
-    descriptor = opened
-    posix_fadvise(descriptor, 0, 0, POSIX_FADV_SEQUENTIAL)
-  }
-
-  deinit { close(descriptor) }
-
-  func size() throws(SystemError) -> UInt64 {
-    let descriptor = descriptor
-    var status = stat()
-    try retryingInterrupts("fstat") { fstat(descriptor, &status) }
-    return UInt64(max(0, status.st_size))
-  }
-
-  /// Passes all bytes to `take` in pieces.
-  func read(_ take: (RawSpan) -> Void) throws(SystemError) {
-    let descriptor = descriptor
-    let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: 1 << 20, alignment: 16)
-    defer { buffer.deallocate() }
-    while true {
-      let count = try retryingInterrupts("read") { Glibc.read(descriptor, buffer.baseAddress, buffer.count) }
-      guard count > 0 else { return }
-      take(UnsafeRawBufferPointer(rebasing: buffer[..<count]).bytes)
-    }
   }
 }
 

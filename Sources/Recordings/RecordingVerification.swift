@@ -94,9 +94,16 @@ public struct RecordingVerification: Sendable {
   }
 
   private let directory: String
+  /// Waits for this number of milliseconds.
+  private let pause: @Sendable (Int32) -> Void
 
   /// Creates a verification of the recordings in this directory.
-  public init(directory: String) { self.directory = directory }
+  public init(directory: String) { self.init(directory: directory) { _ = poll(nil, 0, $0) } }
+
+  /// - Parameter pause: waits for this number of milliseconds.
+  init(directory: String, pause: @escaping @Sendable (Int32) -> Void) {
+    (self.directory, self.pause) = (directory, pause)
+  }
 
   /// Checks everything. It reads all recordings, which determines its duration.
   ///
@@ -110,7 +117,7 @@ public struct RecordingVerification: Sendable {
   ) throws(SystemError) -> Summary {
     // Everything else is relative to it, and would be relative to the root of the file system.
     guard !directory.isEmpty else { throw SystemError(operation: "open the directory \"\"", code: ENOENT) }
-    var check = DirectoryCheck(root: directory)
+    var check = DirectoryCheck(root: directory, pause: pause)
     try check.list("")
     var summary = Summary()
     var read: UInt64 = 0

@@ -2,8 +2,9 @@
 
 import Digests
 import Glibc
-import Recordings
 import Testing
+
+@testable import Recordings
 
 @Suite("The verification of a directory")
 struct VerificationTests {
@@ -208,5 +209,86 @@ struct VerificationTests {
     let problems = expected.values.count { $0.isProblem }
     #expect(found == expected)
     #expect(summary == .init(recordings: removal == .complete ? 1 : 2, verified: 1, bytes: 1, problems: problems))
+  }
+
+  /// What a server, or nobody, does for a record of gaps that was listed without its recording.
+  enum Appearance: CaseIterable, Sendable {
+    case none, growing, complete, removed
+
+    func perform(in directory: String) {
+      func make(_ name: String) { close(open("\(directory)/\(name)", O_WRONLY | O_CREAT | O_CLOEXEC, 0o600)) }
+      switch self {
+      case .none: break
+      case .growing: make("a.part")
+      case .complete:
+        make(".a.sidecar")
+        make("a.txt")
+      case .removed: unlink(directory + "/a.gaps")
+      }
+    }
+  }
+
+  @Test(
+    "a record of gaps is a problem if a server that uses the directory does not make its recording soon",
+    arguments: Appearance.allCases, [false, true])
+  func appears(_ appearance: Appearance, isServed: Bool) throws {
+    let directory = try Directory()
+    for file in ["a.gaps", "b.gaps", "c.txt", "c.gaps"] { try directory.write(file) }
+    try directory.write(".c.sidecar")
+    let lock = open(directory.path + "/.sluice.lock", O_RDWR | O_CREAT | O_CLOEXEC, 0o600)
+    defer { close(lock) }
+    if isServed { try #require(lock >= 0 && flock(lock, LOCK_EX | LOCK_NB) == 0) }
+    let path = directory.path
+    var found: [String: RecordingVerification.Kind] = [:]
+    let verification = RecordingVerification(directory: path) { time in
+      // One of the later pauses.
+      if time == 400 { appearance.perform(in: path) }
+    }
+    let summary = try verification.run { found[$0.path] = $0.kind }
+    var expected: [String: RecordingVerification.Kind] = ["b.gaps": .strayGaps, "c.txt": .pending]
+    switch appearance {
+    // Nobody changes the directory without a server.
+    case _ where !isServed, .none: expected["a.gaps"] = .strayGaps
+    case .growing: expected["a.part"] = .unfinished
+    case .complete: expected["a.txt"] = .pending
+    case .removed: break
+    }
+    #expect(found == expected)
+    #expect(summary.problems == expected.values.count { $0.isProblem })
+  }
+
+  @Test("a recording that gets its name while the directory is listed is not missing")
+  func renamed() throws {
+    let directory = try Directory()
+    try directory.record("a.wav", [1])
+    try directory.record("b.wav", [2])
+    rename(directory.path + "/b.wav", directory.path + "/.b")
+    var found: [String: RecordingVerification.Kind] = [:]
+    _ = try RecordingVerification(directory: directory.path).run(
+      progress: { progress in
+        guard progress.read == 1 else { return }
+        rename(directory.path + "/.b", directory.path + "/b.wav")
+      }, { found[$0.path] = $0.kind })
+    #expect(found == [:])
+  }
+
+  @Test("a recording that another one of the same name replaces during its verification is compared with the new one")
+  func replaced() throws {
+    let directory = try Directory()
+    let piece = 1 << 20
+    try directory.record("a.wav", [UInt8](repeating: 1, count: 2 * piece))
+    var found: [String: RecordingVerification.Kind] = [:]
+    var isReplaced = false
+    _ = try RecordingVerification(directory: directory.path).run(
+      progress: { progress in
+        guard progress.read == UInt64(piece), !isReplaced else { return }
+        isReplaced = true
+        do {
+          try directory.record("a.wav", [UInt8](repeating: 2, count: 2 * piece))
+        } catch {
+          Issue.record(error)
+        }
+      }, { found[$0.path] = $0.kind })
+    #expect(isReplaced && found == [:])
   }
 }
