@@ -268,6 +268,8 @@ final class UploadContent {
     guard let body = body?.bytes else { return nil }
     let before = body.keptCount
     let error = body.append(bytes, pieces: pieces)
+    // The first byte may begin a recording elsewhere, and any byte may be in the next file of its stream.
+    if let place = body.place { self.place = place }
     if digest != nil || digests != nil {
       // Without the bytes that the disk or the handler refused.
       let kept = pieces.prefix(octets: Int(body.keptCount - before))

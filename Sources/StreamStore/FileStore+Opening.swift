@@ -140,6 +140,27 @@ extension FileStore {
     return stream
   }
 
+  /// Begins the growing recording of a stream at another offset. All bytes that it has received are removed.
+  ///
+  /// - Returns: nil if no closed recording precedes it, so that it cannot begin elsewhere.
+  func moveBeginning(of stream: StreamFile, to offset: UInt64) throws(SystemError) -> StreamFile? {
+    let (name, log) = (stream.name, try parts.lines(of: stream.name.base))
+    guard let former = stream.part, let previous = log.last(where: { $0.end != nil }), previous.number < former.number
+    else { return nil }
+    try stream.stored.check(length: stream.size)
+    try retryingInterrupts("unlink \(name.partial)") { unlinkat(directory, name.partial, 0) }
+    let isShared = log.last?.isShared ?? false
+    do throws(SystemError) {
+      // Without this, each request of a peer could add a line to the log.
+      try parts.rewrite(log.filter { $0.number != former.number }, of: name.base, isSynced: durability != .none)
+      return try beginPart(name, after: previous, at: offset, isShared: isShared)
+    } catch {
+      // If this fails too, the next request begins the part.
+      _ = try? beginPart(name, after: previous, at: former.firstReceived, isShared: isShared)
+      throw error
+    }
+  }
+
   func create(_ name: StreamName) throws(SystemError) -> OpenFile {
     // It describes an earlier recording of that name that was moved away.
     if hasSidecars { unlinkat(directory, name.pendingSidecar, 0) }

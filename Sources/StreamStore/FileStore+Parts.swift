@@ -186,8 +186,10 @@ extension FileStore {
 
   /// Begins the recording that follows a closed one. It has its own header if its format needs one, and begins at a
   /// frame.
+  ///
+  /// - Parameter isShared: whether it must not be removed with an upload.
   func beginPart(
-    _ name: StreamName, after previous: RecordingPart, at offset: UInt64
+    _ name: StreamName, after previous: RecordingPart, at offset: UInt64, isShared: Bool = false
   ) throws(SystemError) -> StreamFile {
     guard offset <= StreamPlacement.largestOffset else {
       throw SystemError(operation: "begin a recording at the offset \(offset)", code: EFBIG)
@@ -195,6 +197,7 @@ extension FileStore {
     var name = name.recording(previous.number + 1)
     var part = RecordingPart(file: name.final)
     part.streamID = name.streamID
+    part.isShared = isShared
     (part.start, part.firstReceived) = (offset, offset)
     var beginning: [UInt8] = []
     var missing: [Range<UInt64>] = []

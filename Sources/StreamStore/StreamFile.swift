@@ -33,6 +33,8 @@ final class StreamFile: StoredStream {
   private static let headStep: UInt64 = 128
   /// Whether the file does not begin with a head, whatever its name.
   private var isHeadless = false
+  /// Where the recording began before this request moved its beginning; nil if it has not.
+  private var formerBeginning: UInt64?
   private var splitFailure: SystemError?
   /// The pause before the next attempt, and its time; nil if no attempt has failed.
   private var splitRetry: (pause: Duration, at: MonotonicInstant)?
@@ -98,7 +100,7 @@ final class StreamFile: StoredStream {
     if stored.count == 0, offset > before {
       // No byte after the hole was stored. If the hole cannot be removed now, it is when the stream is opened next.
       try? truncate(to: before)
-      length = before
+      if formerBeginning == nil { length = before }
     }
     return stored
   }
@@ -172,7 +174,7 @@ final class StreamFile: StoredStream {
   /// The stream continues in another file.
   func continueIn(_ name: StreamName, _ file: OpenFile, _ part: RecordingPart) {
     (self.name, stored, self.part) = (name, file, part)
-    (isNameSynced, untilTime) = (false, nil)
+    (isNameSynced, untilTime, formerBeginning) = (false, nil, nil)
   }
 
   func matches(
@@ -189,6 +191,10 @@ final class StreamFile: StoredStream {
   }
 
   func truncate(to length: UInt64) throws(SystemError) {
+    // The recording contains only bytes of this request, all of which are removed.
+    if let formerBeginning, length < firstReceived, try moveBeginning(to: formerBeginning) {
+      return
+    }
     guard length >= start else { throw SystemError(operation: "take back bytes of \(name.partial)", code: ESTALE) }
     try stored.check(length: position(of: self.length))
     let descriptor = try stored.acquire()
@@ -212,7 +218,29 @@ final class StreamFile: StoredStream {
 
   private var firstReceived: UInt64 { part?.firstReceived ?? 0 }
 
+  /// Whether it is a next part that has received no byte, so that it may begin at any offset.
+  private var isUnbegun: Bool {
+    guard standing != .complete, let part else { return false }
+    return part.series == nil && part.number > 1 && length == part.firstReceived
+  }
+
+  /// Returns false if the recording cannot begin elsewhere.
+  private func moveBeginning(to offset: UInt64) throws(SystemError) -> Bool {
+    guard let moved = try store.moveBeginning(of: self, to: offset), let part = moved.part else { return false }
+    continueIn(moved.name, moved.stored, part)
+    (length, gaps) = (moved.length, moved.gaps)
+    // If this fails, only the sidecar is less complete.
+    if let description { try? store.describe(self, description) }
+    return true
+  }
+
   func makeHole(length: UInt64) throws(SystemError) {
+    let beginning = formerBeginning ?? firstReceived
+    // An earlier recording may contain the bytes before the offset. Otherwise the part lists them as a gap before it.
+    if isUnbegun, try moveBeginning(to: self.length + length) {
+      formerBeginning = beginning
+      return
+    }
     try store.makeHole(self, length: length)
     self.length += length
     gaps.missing += length
