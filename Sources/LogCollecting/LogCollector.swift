@@ -82,7 +82,9 @@ package final class LogCollector: Sendable {
       context, store: store,
       limits: StreamLimits(
         options: UploadLimitsConfiguration(), usage: usage, accounts: nil, worker: store.worker, loop: loop),
-      maximumHole: configuration.maximumHoleLength)
+      maximumHole: configuration.maximumHoleLength,
+      // A peer cannot delay other peers here. The next collector must find the parts that the checkpoint describes.
+      maximumGapLines: .max)
     collection = Collection(
       start.checkpoint, omitting: Set(start.unreadable.keys), source.stream, store, registry, configuration, loop: loop,
       emit: onEvent

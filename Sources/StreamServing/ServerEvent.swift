@@ -15,8 +15,8 @@ public struct ServerEvent: Sendable, Equatable {
     case interrupted
     /// The stream is complete and has its final name.
     case ended
-    /// The client of a live stream did not return. The recording has its final name, and a next part follows if the
-    /// client returns.
+    /// The client of a live stream did not return, or the recording has as many gaps as it may have. The recording has
+    /// its final name, and a next part follows if the client returns.
     case closed
     /// A recording reached its limit. It has its final name, and the stream continues in the next one.
     case split

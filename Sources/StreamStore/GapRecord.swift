@@ -21,6 +21,12 @@ package struct GapRecord: Equatable, Sendable {
     case nextPart = "next-part"
   }
 
+  /// The number of lines with which a recording is closed before it gets another hole.
+  ///
+  /// Each request for a stream reads all lines on its loop's thread, some of them several times, and a peer adds a line
+  /// with one byte and one request. A thousand lines delay the other streams of the loop by about 3 ms.
+  package static let mostLines = 1000
+
   let offset: UInt64
   let length: UInt64
   let cause: Cause
@@ -130,8 +136,7 @@ package struct GapRecord: Equatable, Sendable {
     }
   }
 
-  /// A line of a record as written by ``jsonLine``. A peer can cause a recording to have any number of them, and each
-  /// request for it reads all.
+  /// A line of a record as written by ``jsonLine``. Each request for a recording reads all of them.
   private struct Line {
     let offset: UInt64
     /// The offset after the hole.

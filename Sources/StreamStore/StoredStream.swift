@@ -77,9 +77,14 @@ package struct RecordingExtent {
   package var length: UInt64
   /// The summary of its gaps.
   package var gaps: GapRecord.Summary
+  /// How many lines their record has; 0 if there is no record.
+  package var gapLines: Int
 
-  package init(start: UInt64 = 0, seriesStart: UInt64 = 0, length: UInt64, gaps: GapRecord.Summary) {
-    (self.start, self.seriesStart, self.length, self.gaps) = (start, seriesStart, length, gaps)
+  package init(
+    start: UInt64 = 0, seriesStart: UInt64 = 0, length: UInt64, gaps: GapRecord.Summary, gapLines: Int = 0
+  ) {
+    (self.start, self.seriesStart, self.length) = (start, seriesStart, length)
+    (self.gaps, self.gapLines) = (gaps, gapLines)
   }
 }
 

@@ -11,6 +11,8 @@ internal import StreamServing
 
 extension StreamAnswer {
   static let beginsBeforeHole = "bytes of the stream behind this offset never came, and later ones are stored"
+  static let tooManyGaps =
+    "the recording has as many gaps as it may have, and the server cannot close it now to continue in the next part"
   static let stopping = "the server stops"
   static let withdrawn = "the token is not valid any more"
   static let lostFile = "something else has changed, replaced or removed the file of the stream"

@@ -15,6 +15,8 @@ final class StreamFile: StoredStream {
   let standing: StreamStanding
   private(set) var length: UInt64
   private(set) var gaps = GapRecord.Summary()
+  /// How many lines the recording's `.gaps` has.
+  private var gapLines = 0
   /// Whether the disk has the file's name.
   var isNameSynced = false
   /// The line about this recording in the stream's log; nil if there is no log.
@@ -52,11 +54,19 @@ final class StreamFile: StoredStream {
     self.standing = standing
     let header = part?.headerLength ?? 0
     length = (part?.start ?? 0) + (size - min(size, header))
-    gaps = try store.readGaps(name, length: length)
-    gaps.add(part?.series)
+    try readGaps()
   }
 
-  var extent: RecordingExtent { RecordingExtent(start: start, seriesStart: seriesStart, length: length, gaps: gaps) }
+  private func readGaps() throws(SystemError) {
+    let text = try store.gapText(name) ?? []
+    gaps = GapRecord.summary(of: text, length: length)
+    gaps.add(part?.series)
+    gapLines = text.count { $0 == Octet.lineFeed }
+  }
+
+  var extent: RecordingExtent {
+    RecordingExtent(start: start, seriesStart: seriesStart, length: length, gaps: gaps, gapLines: gapLines)
+  }
 
   var contentCount: UInt64 { store.contentCount(of: self) }
 
@@ -174,7 +184,7 @@ final class StreamFile: StoredStream {
   /// The stream continues in another file.
   func continueIn(_ name: StreamName, _ file: OpenFile, _ part: RecordingPart) {
     (self.name, stored, self.part) = (name, file, part)
-    (isNameSynced, untilTime, formerBeginning) = (false, nil, nil)
+    (isNameSynced, untilTime, formerBeginning, gapLines) = (false, nil, nil, 0)
   }
 
   func matches(
@@ -205,8 +215,7 @@ final class StreamFile: StoredStream {
     if length < gaps.holesEnd {
       let text = try store.gapText(name) ?? []
       try store.trimGaps(name, to: GapRecord.remainder(of: text, from: firstReceived, length: length))
-      gaps = try store.readGaps(name, length: length)
-      gaps.add(part?.series)
+      try readGaps()
     }
   }
 
@@ -228,7 +237,7 @@ final class StreamFile: StoredStream {
   private func moveBeginning(to offset: UInt64) throws(SystemError) -> Bool {
     guard let moved = try store.moveBeginning(of: self, to: offset), let part = moved.part else { return false }
     continueIn(moved.name, moved.stored, part)
-    (length, gaps) = (moved.length, moved.gaps)
+    (length, gaps, gapLines) = (moved.length, moved.gaps, moved.gapLines)
     // If this fails, only the sidecar is less complete.
     if let description { try? store.describe(self, description) }
     return true
@@ -245,6 +254,7 @@ final class StreamFile: StoredStream {
     self.length += length
     gaps.missing += length
     gaps.holesEnd = self.length
+    gapLines += 1
   }
 
   func synchronize(on loop: EventLoop, _ completion: @escaping (SystemError?) -> Void) {

@@ -40,6 +40,8 @@ package final class StreamRegistry {
   let limits: StreamLimits
   /// The maximum hole that a request may leave, in bytes.
   let maximumHole: UInt64
+  /// The number of lines in the record of a recording's gaps with which it is closed before it gets another hole.
+  let maximumGapLines: Int
   /// How long a stream may be silent before its recording is closed.
   let finishAfter: Duration
   let emit: (ServerEvent) -> Void
@@ -72,7 +74,10 @@ package final class StreamRegistry {
   /// The end of the server does not wait for them. The next server completes them.
   let removals: StreamRemovals
 
-  package init(_ context: ServingContext, store: any StreamStore, limits: StreamLimits, maximumHole: UInt64) {
+  package init(
+    _ context: ServingContext, store: any StreamStore, limits: StreamLimits, maximumHole: UInt64,
+    maximumGapLines: Int = GapRecord.mostLines
+  ) {
     (loop, assignment, figures) = (context.loop, context.assignment, context.figures)
     (finishAfter, isValid, emit) = (context.finishAfter, context.isValid, context.emit)
     self.store = store
@@ -80,7 +85,7 @@ package final class StreamRegistry {
     finishing = FinishingRecordings(loop, distrusted, emit: emit)
     removals = StreamRemovals(store, loop, emit: emit)
     self.limits = limits
-    self.maximumHole = maximumHole
+    (self.maximumHole, self.maximumGapLines) = (maximumHole, maximumGapLines)
   }
 
   // MARK: Active requests
@@ -304,6 +309,17 @@ package final class StreamRegistry {
     holders.removeValue(forKey: name)?.lostRecording()
     unattended[name] = nil
     close(name, for: owner)
+  }
+
+  // MARK: Gaps
+
+  /// Closes a recording that may not get another hole, so that the stream continues in the next part. See
+  /// ``waits(for:_:)``.
+  func closeFull(_ name: StreamName, for owner: UploadOwner?) {
+    guard workers[name] == nil, !finishing.contains(name) else { return }
+    holders.removeValue(forKey: name)?.lostRecording()
+    unattended[name] = nil
+    close(name, for: owner, because: "it has as many gaps as a recording may have (\(maximumGapLines))")
   }
 
   // MARK: Silence

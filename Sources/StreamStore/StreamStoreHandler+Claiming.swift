@@ -39,12 +39,32 @@ extension StreamStoreHandler {
       allowance.leave()
       return claim(restoredCount: count)
     }
+    if hasTooManyGaps(stream) {
+      allowance.leave()
+      guard !trouble.hasClosed else {
+        endState()
+        emitRefusal(503, StreamAnswer.tooManyGaps, stream)
+        return answer(503, nil, StreamAnswer.tooManyGaps, retries: true)
+      }
+      trouble.hasClosed = true
+      registry.closeFull(stream.name, for: quotaOwner(exchange))
+      return claim(restoredCount: count)
+    }
     // Bytes that are not counted yet are from an earlier server. With a credential, the stream belongs to nobody else.
     let isOwn = count != nil || stream.isNew || head.credential != nil
     allowance.open(stream, owner: isOwn ? quotaOwner(exchange) : nil)
     guard enter(stream, restoredCount: count) else { return }
     begin(stream, name, isRestored: count != nil)
     exchange.acceptBody()
+  }
+
+  /// Whether the request would leave a hole in a recording that may not get another one. The next part begins after the
+  /// hole.
+  private func hasTooManyGaps(_ stream: any StoredStream) -> Bool {
+    let extent = stream.extent
+    guard !stream.isComplete, state.offset > extent.length else { return false }
+    // A hole that is too large is refused as such.
+    return state.offset - extent.length <= registry.maximumHole && extent.gapLines >= registry.maximumGapLines
   }
 
   /// Whether the stream does not belong to another token. If it does, the request is answered.

@@ -276,7 +276,7 @@ struct StreamTrouble {
   var disk: SystemError?
   /// Why the disk refused its end, and the stream without an end.
   var end: (error: SystemError, stream: any StoredStream)?
-  /// Whether this request has closed an unreliable recording of it.
+  /// Whether this request has tried to close a recording of it that it cannot continue.
   var hasClosed = false
 }
 

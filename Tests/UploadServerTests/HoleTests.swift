@@ -149,6 +149,48 @@ struct HoleTests {
     }
   }
 
+  @Test(
+    "a recording with the largest number of gaps is closed before the next one, and its stream continues in a part",
+    arguments: [999, 1000], [false, true])
+  func mostGaps(_ count: Int, isResumable: Bool) throws {
+    let directory = TemporaryDirectory()
+    var test = try TestServer(in: directory)
+    try test.plain("/t.txt", id: "a", Array("x".utf8))
+    test.stop()
+    // A byte follows each gap.
+    let stored = String(repeating: "x\0", count: count) + "x"
+    let gaps = (0..<count).map { "{\"offset\":\(2 * $0 + 1),\"length\":1,\"cause\":\"not-received\"}\n" }
+    try directory.write("t-a.part", stored)
+    try directory.write("t-a.gaps", gaps.joined())
+    test = try TestServer(in: directory)
+    // A request without a gap continues the recording in any case.
+    let end = stored.utf8.count + 1
+    try test.plain("/t.txt", id: "a", offset: end - 1, Array("y".utf8))
+    var location: String?
+    if isResumable {
+      let created = try test.create("/t.txt", ["Stream-ID: a", "Stream-Offset: \(end + 10)"])
+      try test.append(created, at: 0, "zz")
+      location = created
+    } else {
+      try test.plain("/t.txt", id: "a", offset: end + 10, Array("zz".utf8))
+    }
+    if count < 1000 {
+      #expect(try directory.text("t-a.part") == stored + "y" + String(repeating: "\0", count: 10) + "zz")
+      #expect(!directory.exists("t-a~2.part"))
+    } else {
+      let closed = try test.events.wait(.closed)
+      #expect(closed.file == "t-a.txt" && closed.offset == UInt64(end) && closed.reason?.contains("gaps") == true)
+      #expect(try directory.text("t-a.txt") == stored + "y")
+      #expect(try directory.text("t-a~2.part") == "zz")
+      let beginning = "{\"offset\":\(end + 10),\"length\":0,\"cause\":\"next-part\"}\n"
+      let gap = "{\"offset\":\(end),\"length\":10,\"cause\":\"not-received\"}\n"
+      #expect(try directory.text("t-a~2.gaps") == beginning + gap)
+    }
+    test.stop()
+    test = try TestServer(in: directory)
+    if let location { #expect(try test.connect().head(location)["upload-offset"] == "2") }
+  }
+
   private static let refusals: [(body: String, status: Int?)] = [
     ("Content-Length: 3\r\n\r\n", nil),
     ("Content-Length: 3\r\nExpect: 100-continue\r\n\r\n", nil),
