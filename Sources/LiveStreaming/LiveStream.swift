@@ -141,6 +141,7 @@ final class LiveStream: @unchecked Sendable {
     guard configuration.resumable != .never else { return plainRules(configuration, isLive: chosen.length == nil) }
     var upload = chosen
     upload.discovers = configuration.resumable == .auto
+    upload.requiresProtocol = configuration.resumable == .always
     upload.appendSize = configuration.rollOver.size
     upload.smallestLimit = smallestLimit
     if configuration.mayUsePOST, configuration.request.method != "POST" {

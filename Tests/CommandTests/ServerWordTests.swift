@@ -32,6 +32,25 @@ import Testing
   }
 
   @Test(
+    "put --resumable always fails if a portal answers everything with 200, and a plain server may answer like this",
+    arguments: [("always", 76), ("auto", 0)] as [(String, Int32)])
+  func portal(_ resumable: String, _ code: Int32) throws {
+    let directory = try TemporaryDirectory()
+    let file = try directory.write("data", "text")
+    let server = try ScriptedServer { connection, _ in
+      let head = try connection.head()
+      if head["Content-Length"] != nil { _ = try connection.receive() }
+      try connection.respond("200 OK", ["Content-Type: text/html", "Connection: close"], body: "<html>login</html>")
+    }
+    let process = try SluiceProcess(["put", file, server.url + "/x", "--resumable", resumable, "--progress", "json"])
+    #expect(try process.exitCode() == code)
+    let ended = try process.event("ended")
+    #expect(ended.integer("acknowledged") == (code == 0 ? 4 : 0), "\(ended)")
+    #expect(code == 0 || ended.text("error")?.contains("does not name the upload resource") == true, "\(ended)")
+    #expect(directory.names == ["data"])
+  }
+
+  @Test(
     "bytes that only the server reports as missing cause an event, count as lost, and cause exit code 4",
     arguments: ["0", "1", "3", "4", "5", "18446744073709551615", "many"], ["put", "pipe"])
   func missing(_ count: String, _ subcommand: String) throws {

@@ -118,6 +118,60 @@ import Testing
     #expect(client.next == "HEAD")
   }
 
+  @Test(
+    "if the protocol is required, a 2xx to the whole without any of its fields completes nothing",
+    arguments: [200, 201, 202, 204], [0, 500] as [UInt64])
+  func silentAlthoughRequired(_ status: Int, _ length: UInt64) {
+    func started() -> ClientScript {
+      var client = ClientScript.file(length) { $0.requiresProtocol = true }
+      client.start()
+      return client
+    }
+    for isEarly in [false, true] {
+      var client = started()
+      client.sendAll()
+      client.answer(status, isEarly: isEarly)
+      #expect(client.failure == .noLocation, "early \(isEarly): \(client.next)")
+      // Another version's field is no field of this client's protocol.
+      client = started()
+      client.sendAll()
+      client.answer(status, ["Upload-Draft-Interop-Version": "99"], isEarly: isEarly)
+      #expect(client.failure == .noLocation, "early \(isEarly): \(client.next)")
+    }
+    var client = started()
+    client.sendAll()
+    client.answer(status, location: Self.upload)
+    #expect(client.next == "HEAD" && client.request?.url == Self.upload)
+    var portal = client
+    portal.insist(200)
+    #expect(portal.failure == .noOffset, "\(portal.next)")
+    portal = client
+    portal.answer(404)
+    #expect(portal.next == "CREATE" && portal.request?.content == .empty)
+    client.answer(204, ["Upload-Offset": "\(length)", "Upload-Complete": "?0"])
+    #expect(client.next == "PATCH \(length)" && client.fields["Upload-Complete"] == "?1")
+    // A server of the protocol need not report completeness.
+    for fields in [
+      ["Upload-Draft-Interop-Version": "8"], ["Upload-Complete": "?1"], ["Upload-Incomplete": "?0"],
+      ["Upload-Offset": "\(length)"],
+    ] as [HeaderFields] {
+      client = started()
+      client.sendAll()
+      client.answer(status, fields)
+      #expect(client.next == "completed", "\(fields)")
+    }
+    client = started()
+    client.interim(["Upload-Limit": "min-size=0"])
+    client.sendAll()
+    client.answer(status)
+    #expect(client.next == "completed", "a 104 has shown that the server supports the protocol")
+    client = started()
+    client.interim(location: Self.upload)
+    client.sendAll()
+    client.answer(status)
+    #expect(client.next == "HEAD" && client.request?.url == Self.upload)
+  }
+
   @Test("after a 2xx to a part, the client continues at Location (draft, section Upload Creation)")
   func part() {
     var client = ClientScript.live(500)

@@ -14,6 +14,7 @@ extension UploadClientStateMachine {
     noteLimits(answer.fields)
     switch state {
     case .creating:
+      resource.hasInterim = true
       if let location = answer.location {
         if let announced = resource.announced, announced != location {
           if !hasAcknowledged { return .locationChanged }
@@ -206,6 +207,19 @@ extension UploadClientStateMachine {
     return configuration.length ?? 0 < minimum
   }
 
+  /// A 2xx to a creation with everything has no field of the protocol, which is required. HEAD decides about a
+  /// `Location`, which may be an upload resource.
+  private mutating func createdSilently(_ answer: ClientAnswer) -> Action {
+    guard let location = answer.location else {
+      if hasAcknowledged { return creationFailed() }
+      return fail(answer.isLocationInsecure ? .insecureLocation : .noLocation)
+    }
+    // If it is none, do not send everything again without knowing the upload resource.
+    isOptimistic = false
+    take(location: location)
+    return detour(answer.status)
+  }
+
   mutating func created(_ answer: ClientAnswer, sentUpTo: UInt64, _ supply: Supply) -> Action {
     let completeness = completeness(answer.fields)
     noteLimits(answer.fields)
@@ -223,21 +237,21 @@ extension UploadClientStateMachine {
           return fail(answer.isLocationInsecure ? .insecureLocation : .noLocation)
         }
         let claimed = UploadFields.offset(answer.fields).map { base + $0 }
+        let isSilent =
+          completeness == nil && claimed == nil && InteropVersion.Named(answer.fields) != .known(server.version)
         // The server that announced the upload resource supports the protocol. An answer without any of its fields may
         // as well come from a portal, so HEAD decides.
-        if let announced = resource.announced, completeness == nil, claimed == nil,
-          InteropVersion.Named(answer.fields) != .known(server.version)
-        {
+        if let announced = resource.announced, isSilent {
           take(location: announced)
           resource.isFinalResponseUnproved = !answer.isEarly && sentUpTo == supply.head
           return detour(answer.status)
         }
         // Without the protocol, a 206 does not confirm that the server has everything.
-        if !ConfirmingStatus.contains(answer.status), !answer.isEarly, completeness == nil, claimed == nil,
-          InteropVersion.Named(answer.fields) != .known(server.version)
-        {
+        if !ConfirmingStatus.contains(answer.status), !answer.isEarly, isSilent {
           return isOutage(answer) ? creationFailed() : fail(.refused(status: answer.status))
         }
+        // A portal answers like this as well, and has stored nothing.
+        if configuration.requiresProtocol, isSilent, !resource.hasInterim { return createdSilently(answer) }
         let end = claimed ?? (answer.isEarly ? base : sentUpTo)
         // A server that has used the protocol before names the upload resource or reports that it is complete.
         if hasAcknowledged, completeness == nil, claimed == nil, answer.location ?? resource.announced == nil {

@@ -7,6 +7,9 @@ extension UploadClientStateMachine {
     var url: String?
     /// The URL that the 104 of the creation under way has announced.
     var announced: String?
+    /// Whether the creation under way has had a 104 of the client's version, which only a server with resumable uploads
+    /// sends.
+    var hasInterim = false
     /// The target of a redirect (307, 308), until a request to it fails.
     var diversion: (url: String, isPermanent: Bool)?
     /// Stream offset where the next append begins, as reported by the server.

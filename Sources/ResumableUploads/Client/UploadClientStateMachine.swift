@@ -14,6 +14,9 @@ package struct UploadClientStateMachine: Sendable {
   package struct Configuration: Equatable, Sendable {
     /// Whether to ask the target by OPTIONS first, and to report it if the target does not support resumable uploads.
     package var discovers = true
+    /// Whether only a server with resumable uploads may complete the upload. An answer without any field of the
+    /// protocol then completes nothing, because it may come from a plain server or a portal.
+    package var requiresProtocol = false
     /// Whether to send everything with the creation, which becomes resumable on the way (section "Optimistic Upload
     /// Creation"). Requires a stream that can be sent again from its beginning.
     package var isOptimistic = false
