@@ -49,6 +49,8 @@ extern int statx(int directory, const char *path, int flags, unsigned int mask, 
 _Static_assert(sizeof(struct sluice_statx) == 256, "as the kernel writes it");
 _Static_assert(__builtin_offsetof(struct sluice_statx, stx_btime) == 0x50, "as the kernel writes it");
 #define SLUICE_STATX_BTIME 0x800U
+/// open(2): O_TMPFILE without the O_DIRECTORY that is a part of it
+#define SLUICE_O_TMPFILE 0x400000
 /// fallocate(2)
 extern int fallocate(int descriptor, int mode, long offset, long length);
 #define SLUICE_FALLOC_FL_KEEP_SIZE 1

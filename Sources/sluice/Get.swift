@@ -52,6 +52,11 @@ enum Get {
     let target = try DownloadTarget(output: values["output"], url: request.url)
     let shownURL = UploadRequest.withoutCredentials(request.url)
     let record = DownloadRecord(path: values["resume-file"] ?? target.path + ".sluice", url: shownURL)
+    if [target.path, target.part].contains(where: { FileIdentity.isSame($0, record.path) }) {
+      throw .usage(
+        "cannot record the download in \(record.path.shellQuoted): its bytes are written to that file. Choose another path with --resume-file PATH."
+      )
+    }
     var status = stat()
     let isRecorded = lstat(record.path, &status) == 0
     var unfinished = try record.claim(part: target.part)

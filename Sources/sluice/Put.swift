@@ -41,6 +41,11 @@ enum Put {
     let progress = try ProgressKind(values)
     if values.has("background") { return try PutBackground.run(values, configuration, progress) }
     let recordPath = values["resume-file"] ?? path + ".sluice"
+    if FileIdentity.isSame(path, recordPath) {
+      throw .usage(
+        "cannot record the upload in \(recordPath.shellQuoted): it is the file to upload. Choose another path with --resume-file PATH."
+      )
+    }
 
     let digest = try StreamOptions.digest(values)
     let signals: Signals

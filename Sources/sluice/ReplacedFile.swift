@@ -87,9 +87,14 @@ enum ReplacedFile {
     }
   }
 
+  /// The path of the directory that contains `path`.
+  static func directory(of path: String) -> String {
+    path.lastIndex(of: "/").map { $0 == path.startIndex ? "/" : String(path[..<$0]) } ?? "."
+  }
+
   /// Makes the names in the directory of `path` survive a crash. Some file systems do not support this.
   static func syncDirectory(of path: String) {
-    let directory = path.lastIndex(of: "/").map { $0 == path.startIndex ? "/" : String(path[..<$0]) } ?? "."
+    let directory = directory(of: path)
     guard
       let descriptor = try? retryingInterrupts("open", { open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC) })
     else { return }

@@ -49,40 +49,49 @@ final class TransferRecord: Sendable {
 
   // MARK: Begin and end
 
-  /// Creates and locks the record, or locks the existing one. It is empty for a moment after its creation. A process
-  /// that is killed then leaves an empty file, and the next process uses it.
+  /// Creates and locks the record, or locks the existing one.
   ///
   /// - Returns: the lines of the existing record. Nil if there was none, if none could be created, or if its transfer
   ///   had not begun.
   /// - Throws: ``CommandError`` when the file is not a record, or another process uses it.
   func claim() throws(CommandError) -> [String]? {
+    var isEmpty = false
     // The owner of the lock may replace or remove the file before it releases the lock.
     for _ in 0..<100 {
+      isEmpty = false
       var status = stat()
-      let exists = lstat(path, &status) == 0
-      if exists, status.st_mode & S_IFMT != S_IFREG { throw notARecord("it is not a regular file") }
+      guard lstat(path, &status) == 0 else {
+        let code = errno
+        guard code == ENOENT else {
+          // The transfer does not require a record.
+          obstacle.withLock { $0 = SystemError(operation: "lstat", code: code) }
+          return nil
+        }
+        if create() { return nil }
+        continue
+      }
+      if status.st_mode & S_IFMT != S_IFREG { throw notARecord("it is not a regular file") }
       let found: Int32
       do throws(SystemError) {
-        guard exists || errno == ENOENT else { throw .last("lstat") }
-        let flags: Int32 = exists ? O_NOFOLLOW | O_NONBLOCK : O_CREAT | O_EXCL
-        found = try retryingInterrupts("open") { open(path, O_RDWR | O_APPEND | O_CLOEXEC | flags, 0o600) }
+        found = try retryingInterrupts("open") {
+          open(path, O_RDWR | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK)
+        }
       } catch {
-        if error.code == (exists ? ENOENT : EEXIST) { continue }
-        if exists { throw notARecord(error.reason) }
-        // The transfer does not require a record.
-        obstacle.withLock { $0 = error }
-        return nil
+        if error.code == ENOENT { continue }
+        throw notARecord(error.reason)
       }
       do throws(CommandError) {
         guard try lock(found) else {
           close(found)
           continue
         }
-        // Not every file system has the permissions that a new file should have.
-        let text = try contents(found, mayBeEmpty: !exists || Self.isUnwritten(found))
-        if text.isEmpty {
-          begin(found, isNew: !exists)
-          return nil
+        let text = try contents(found)
+        guard !text.isEmpty else {
+          // Its creator may be about to write to it, if it was not created in one step.
+          Self.unlock(found)
+          isEmpty = true
+          usleep(1000)
+          continue
         }
         let lines = try lines(text, found)
         file.withLock { $0 = OpenFile(descriptor: found, text: text) }
@@ -92,7 +101,7 @@ final class TransferRecord: Sendable {
         throw error
       }
     }
-    throw busy
+    throw isEmpty ? notARecord("it is empty, and may belong to another program") : busy
   }
 
   /// Removes the record, unless another process has replaced it or written to it.
@@ -162,37 +171,28 @@ final class TransferRecord: Sendable {
     return lines[1...end]
   }
 
-  /// Writes the line that identifies the record into the empty, locked file.
+  /// Creates the record with the line that identifies it, and locks it.
   ///
-  /// - Parameter isNew: whether this process has created the file.
-  private func begin(_ empty: Int32, isNew: Bool) {
+  /// - Returns: false if another file has the path by now.
+  private func create() -> Bool {
     let text = kind.emptyRecord
     do throws(SystemError) {
-      try writeAll(Array(text.utf8), to: empty, "write")
-      try retryingInterrupts("fsync") { fsync(empty) }
+      let new = try LockedFile.create(path, text)
       ReplacedFile.syncDirectory(of: path)
-      file.withLock { $0 = OpenFile(descriptor: empty, text: text, isNew: isNew) }
+      file.withLock { $0 = OpenFile(descriptor: new, text: text, isNew: true) }
     } catch {
-      // It may have a part of the line, and would be refused later.
-      if !isNew { try? Self.truncate(empty, to: "") } else if isNamed(empty) { unlink(path) }
-      Self.unlock(empty)
+      if error.code == EEXIST { return false }
       // The transfer does not require a record.
       obstacle.withLock { $0 = error }
     }
+    return true
   }
 
   // MARK: Ownership
 
-  /// Whether the path still names the open file.
-  private func isNamed(_ descriptor: Int32) -> Bool {
-    var (own, named) = (stat(), stat())
-    return fstat(descriptor, &own) == 0 && lstat(path, &named) == 0 && own.st_dev == named.st_dev
-      && own.st_ino == named.st_ino
-  }
-
   /// Whether the file under the path still has the content that this process last wrote.
   private func isUnchanged(_ file: OpenFile) -> Bool {
-    guard isNamed(file.descriptor), let bytes = Self.bytes(file.descriptor) else { return false }
+    guard LockedFile.isNamed(file.descriptor, path), let bytes = Self.bytes(file.descriptor) else { return false }
     return bytes.elementsEqual(file.text.utf8)
   }
 
@@ -213,7 +213,7 @@ final class TransferRecord: Sendable {
       // A file system without locks works without them.
       if error.code == EWOULDBLOCK { throw busy }
     }
-    return isNamed(descriptor)
+    return LockedFile.isNamed(descriptor, path)
   }
 
   /// Closes the file. A child that another thread has just forked keeps the descriptor, and with it the lock, until it
@@ -223,19 +223,10 @@ final class TransferRecord: Sendable {
     close(descriptor)
   }
 
-  private func contents(_ descriptor: Int32, mayBeEmpty: Bool) throws(CommandError) -> String {
+  private func contents(_ descriptor: Int32) throws(CommandError) -> String {
     guard let bytes = Self.bytes(descriptor) else { throw notARecord(String(cString: strerror(errno))) }
-    guard !bytes.isEmpty || mayBeEmpty else { throw notARecord("it is empty") }
     guard let text = String(validating: bytes, as: UTF8.self) else { throw notARecord("it contains other data") }
     return text
-  }
-
-  /// Whether the empty file can be a record whose creator has not written to it, or was killed before it did. It has
-  /// the owner and the permissions of a record. Most programs create files that others may read.
-  private static func isUnwritten(_ descriptor: Int32) -> Bool {
-    var status = stat()
-    return fstat(descriptor, &status) == 0 && status.st_uid == geteuid() && status.st_nlink == 1
-      && status.st_mode & 0o077 == 0
   }
 
   /// Reads a record. Nil if its transfer has not begun.

@@ -23,7 +23,8 @@ struct PutTests {
       if let trace {
         try TestProcess(
           "strace",
-          ["-D", "-f", "-qq", "-y", "-o", trace, "-e", "trace=/^(fsync|fdatasync|rename.*)$", sluicePath()] + arguments)
+          ["-D", "-f", "-qq", "-y", "-o", trace, "-e", "trace=/^(fsync|fdatasync|linkat|rename.*)$", sluicePath()]
+            + arguments)
       } else {
         try sluice(arguments)
       }
@@ -260,26 +261,58 @@ struct PutTests {
     #expect(try interrupt(server, file, tracedTo: trace).wait() == 130)
     let lines = try notes.contents("trace").split(separator: 0x0A).map { String(decoding: $0, as: UTF8.self) }
     let synchronized = lines.filter { $0.contains("sync(") && $0.contains("<\(directory.path)") }
-    // The format line, the name, and the upload.
-    let expected = ["\(file).sluice", directory.path, "\(file).sluice"]
-    #expect(synchronized.count >= 3 && zip(synchronized, expected).allSatisfy { $0.contains("<\($1)>") }, "\(lines)")
+    // The format line, the name, and the upload. The open file keeps the name that it had before it got its own.
+    let expected = ["\(directory.path)/", "\(directory.path)>", "\(directory.path)/"]
+    #expect(synchronized.count >= 3 && zip(synchronized, expected).allSatisfy { $0.contains("<\($1)") }, "\(lines)")
+    let first = try #require(lines.firstIndex { $0 == synchronized.first })
+    #expect(lines.firstIndex { $0.contains("linkat(") } == first + 1, "\(lines)")
     #expect(!lines.contains { $0.contains("rename") }, "\(lines)")
   }
 
-  @Test("an upload that is killed while it creates its record leaves the record empty, and the next one succeeds")
-  func killedWithEmptyRecord() throws {
+  @Test(
+    "an upload that is killed while it creates its record leaves no file, and the next one succeeds",
+    arguments: ["fsync", "linkat"])
+  func killedWithoutRecord(_ call: String) throws {
     let directory = try TemporaryDirectory()
     let server = try StreamServer()
     let file = try directory.write("data", bytes(300_000))
     let arguments = ["put", file, "\(server.url)/", "--digest", "sha-256"]
-    let killed = try sluice(arguments, killedIn: "write", on: memory(file))
+    let killed = try sluice(arguments, killedIn: call)
     #expect(try killed.wait() == 128 + SIGKILL)
-    #expect(try directory.contents("data.sluice").isEmpty)
+    #expect(directory.names == ["data"])
     let next = try sluice(arguments)
     #expect(try next.wait() == 0, "\(next.errors)")
     let ended = try server.events.first("its end") { $0.kind == .ended }
     #expect(try server.directory.contents(ended.file ?? "") == bytes(300_000))
     #expect(directory.names == ["data"])
+  }
+
+  @Test("a file is never its own record, under any of its names")
+  func ownRecord() throws {
+    let directory = try TemporaryDirectory()
+    let file = try directory.write("data", "")
+    let others = ["soft", "hard"].map { "\(directory.path)/\($0)" }
+    #expect(symlink(file, others[0]) == 0 && link(file, others[1]) == 0)
+    let (url, new) = ("http://127.0.0.1:1/x", "\(directory.path)/new")
+    var cases: [[String]] = [
+      ["put", file, url, "--resume-file", others[0]],
+      ["put", file, url, "--resume-file", others[1], "--abandon"],
+      ["put", file, url, "--resume-file", "\(directory.path)/./data", "--resume"],
+      ["get", url, "-o", new, "--resume-file", new],
+      ["get", url, "-o", new, "--resume-file", "\(directory.path)/./new"],
+      ["get", url, "-o", new, "--resume-file", "\(new).part"],
+    ]
+    for name in [file] + others {
+      cases.append(["put", name, url, "--resume-file", file])
+      cases.append(["get", url, "-o", name, "--force", "--resume-file", file])
+    }
+    for arguments in cases {
+      let process = try sluice(arguments)
+      #expect(try process.wait() == 64, "\(arguments): \(process.errors)")
+      #expect(process.errors.contains { $0.contains("--resume-file PATH") }, "\(arguments): \(process.errors)")
+      #expect(directory.names == ["data", "hard", "soft"], "\(arguments)")
+      #expect(try directory.contents("data").isEmpty, "\(arguments)")
+    }
   }
 
   @Test("the suggested command can be pasted into a shell", arguments: ["data", "it's $HOME; a \"data\""])

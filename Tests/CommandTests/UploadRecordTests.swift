@@ -70,7 +70,7 @@ struct UploadRecordTests {
       (try directory.write("blank", "sluice upload record 2\n\n"), "damaged"),
       // A record that another program has truncated, and that still has the URL of the upload.
       (try directory.write("truncated", "sluice upload record 2\n\(data?.text ?? "")\nsize=4\n"), "damaged"),
-      (readable, "it is empty"), (named, "it is empty"),
+      (readable, "it is empty"), (named, "it is empty"), (try directory.write("private", ""), "it is empty"),
       (try directory.write("base", "sluice upload record 2\n\(text(base: 5))\nsize=4\n end\n"), "damaged"),
       (
         try directory.write("far", "sluice upload record 2\n\(text(base: 999_999_999_999_999))\nsize=4\n end\n"),
@@ -219,17 +219,15 @@ struct UploadRecordTests {
     let (directory, version, record) = try claimed()
     record.withdraw()
     #expect(directory.names == ["data"])
-    for text in ["", "sluice upload record 2\n"] {
-      try directory.write("data.sluice", text)
-      #expect(try record.claim() == nil)
-      record.withdraw()
-      #expect(try directory.contents("data.sluice") == Array("sluice upload record 2\n".utf8))
-    }
+    try directory.write("data.sluice", "sluice upload record 2\n")
+    #expect(try record.claim() == nil)
+    record.withdraw()
+    #expect(try directory.contents("data.sluice") == Array("sluice upload record 2\n".utf8))
     // The lock is released.
     #expect(try UploadRecord(path: record.path, version: version).claim() == nil)
   }
 
-  @Test("a record that a kill left empty does not prevent an upload, and no other process has it while it is locked")
+  @Test("an empty file is refused and stays empty, even if only its owner may read it, and whoever has locked it")
   func empty() throws {
     let directory = try TemporaryDirectory()
     let version = try version(try directory.write("data", "text"))
@@ -238,16 +236,12 @@ struct UploadRecordTests {
     #expect(flock(owner, LOCK_EX | LOCK_NB) == 0)
     let record = UploadRecord(path: path, version: version)
     #expect(code { () throws(CommandError) in _ = try record.claim() } == .inputOutput)
-    #expect(try directory.contents("data.sluice").isEmpty)
     close(owner)
-    #expect(try record.claim() == nil)
-    let data = try #require(data)
-    #expect(record.write(data) == nil && record.isKept)
-    record.release()
-    let next = UploadRecord(path: path, version: version)
-    #expect(try next.claim()?.data == data)
-    next.remove()
-    #expect(directory.names == ["data"])
+    #expect(code { () throws(CommandError) in _ = try record.claim() } == .badData)
+    #expect(!record.isKept)
+    record.remove()
+    #expect(try directory.contents("data.sluice").isEmpty)
+    #expect(directory.names == ["data", "data.sluice"])
   }
 
   @Test("a second upload is refused while the first one runs, during every write")
