@@ -112,7 +112,9 @@ package enum Verdict: Equatable {
         "the server does not accept a streamed body at this URL (\(status))\(reason). Try another method or path",
         remedy: .method)
     case 409:
-      return permanent("the server stores other bytes under this stream's name (409)\(reason)")
+      return permanent(
+        "the server reports a conflict with the current state of this URL (409)\(reason). Check the URL, and what the server has stored there"
+      )
     case 413:
       return permanent("the server accepts no more of this stream (413)\(reason). Raise its limit for request bodies")
     default:

@@ -71,6 +71,14 @@ struct VerdictTests {
     }
   }
 
+  @Test(
+    "the error for a 409 asserts nothing that the server has not reported", arguments: ["", "The stream has ended."])
+  func conflict(_ reason: String) {
+    let text = judge(409, body: reason).error?.description ?? ""
+    #expect(text.contains("conflict") && text.contains("(409)") && !text.contains("bytes"), "\(text)")
+    #expect(!text.contains("stream's name") && text.contains("The stream has ended") == !reason.isEmpty, "\(text)")
+  }
+
   @Test("a 304 is not a redirect, with or without a Location", arguments: [nil, "http://elsewhere/"])
   func notModified(_ location: String?) {
     let error = judge(304, location.map { ["Location": $0] } ?? [:], early: false).error
