@@ -95,9 +95,9 @@ extension HTTPResponse {
     return text[String.Index(utf16Offset: from, in: text)..<String.Index(utf16Offset: to, in: text)]
   }
 
-  /// The text with white space as single spaces, and without control characters.
+  /// The text with white space as single spaces, and without characters that control a terminal.
   private static func line(_ text: Substring) -> String {
-    text.unicodeScalars.split { $0.properties.isWhitespace || $0.value < 0x20 || (0x7F..<0xA0).contains($0.value) }
+    text.unicodeScalars.split { $0.properties.isWhitespace || isUnprintable($0) }
       .map { String($0) }.joined(separator: " ")
   }
 }

@@ -26,7 +26,8 @@ package func excerpt(_ text: String, limit: Int = 200) -> String {
   return scalars.count <= limit ? text : String(String.UnicodeScalarView(scalars.prefix(limit))) + "…"
 }
 
-private func isUnprintable(_ scalar: Unicode.Scalar) -> Bool {
+/// Whether the scalar controls a terminal, ends a line, or changes the direction of text.
+package func isUnprintable(_ scalar: Unicode.Scalar) -> Bool {
   switch scalar.value {
   case 0..<0x20, 0x7F..<0xA0, 0x2028...0x202E, 0x2066...0x2069, 0x200E, 0x200F, 0x61C: true
   default: false

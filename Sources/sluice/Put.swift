@@ -213,14 +213,14 @@ enum Put {
     return (lines, ExitCode(summary))
   }
 
-  /// The response of a user's handler: the first lines of a short text, without control characters.
+  /// The response of a user's handler: the first lines of a short text, without characters that control a terminal.
   static func words(of response: HTTPResponse) -> [String] {
     guard response["Content-Type"]?.lowercased().hasPrefix("text/plain") ?? false, let text = response.text else {
       return []
     }
     return text.split(whereSeparator: \.isNewline).prefix(5).map { line in
       let printable = String(line.prefix(200)).filter { character in
-        character.unicodeScalars.allSatisfy { $0.value >= 0x20 && !(0x7F..<0xA0).contains($0.value) }
+        !character.unicodeScalars.contains(where: isUnprintable)
       }
       return line.count > 200 ? printable + "..." : printable
     }

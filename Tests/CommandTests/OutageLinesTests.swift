@@ -107,7 +107,7 @@ struct OutageLinesTests {
       "\(errors)")
   }
 
-  @Test("the text of a handler's response is printed, without terminal control sequences")
+  @Test("the text of a handler's response is printed, without terminal control sequences and direction changes")
   func response() throws {
     let directory = try TemporaryDirectory()
     let file = try directory.write("data", "some")
@@ -116,7 +116,8 @@ struct OutageLinesTests {
       var count = 0
       while count < 4, let bytes = try connection.receive() { count += bytes.count }
       try connection.respond(
-        "201 Created", ["Content-Type: text/plain; charset=utf-8"], body: "1\u{1B}[2J\r\n2\n3\n4\n5\n6\n")
+        "201 Created", ["Content-Type: text/plain; charset=utf-8"],
+        body: "1\u{1B}[2J\r\n\u{202E}2\u{2066}\n3\u{200F}\u{61C}\n4\n5\n6\n")
     }
     let put = ["put", file, "\(server.url)/x", "--resumable", "never"]
     let errors = try run(put, code: 0)

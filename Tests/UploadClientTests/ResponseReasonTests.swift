@@ -20,6 +20,7 @@ struct ResponseReasonTests {
       ("<title>cut", "text/html", nil),
       ("<title", "text/html", nil), ("İ<title>größe</title>", "text/html", "größe"),
       ("disk full\n", "text/plain", "disk full"), ("a\u{1B}[2Jb\u{0}\r\nc", "text/plain", "a [2Jb c"), ("", nil, nil),
+      ("a\u{202E}b\u{2066}\u{61C}c", "text/plain", "a b c"), ("<title>a\u{200F}b</title>", "text/html", "a b"),
       (" \n", nil, nil), ("<b>", "text/plain", nil),
     ] as [(String, String?, String?)])
   func reason(_ body: String, _ type: String?, _ expected: String?) {
