@@ -139,7 +139,7 @@ public final class FileDownload: @unchecked Sendable {
   /// Creates a download that has not started. Nothing is opened or sent before ``start(on:_:)``.
   public init(_ configuration: Configuration) {
     self.configuration = configuration
-    clock = RetryClock(policy: configuration.retry)
+    clock = RetryClock(policy: configuration.retry, isDownload: true)
     sent = configuration.request
   }
 

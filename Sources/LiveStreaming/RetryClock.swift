@@ -41,13 +41,18 @@ package struct RetryClock: Equatable {
   private var refusals = 0
   /// Whether a refused bearer token has been renewed since the last progress.
   private var hasRenewedToken = false
+  /// Whether it follows a download.
+  private let isDownload: Bool
   /// The start of the current attempt.
   private var attemptStart = MonotonicInstant(nanoseconds: 0)
   private var hasConnected = false
   /// The start of the last request that its source overtook.
   private var overtakenStart: UInt64?
 
-  package init(policy: RetryPolicy) { self.policy = policy }
+  /// - Parameter isDownload: whether progress means received bytes, and not acknowledged ones.
+  package init(policy: RetryPolicy, isDownload: Bool = false) {
+    (self.policy, self.isDownload) = (policy, isDownload)
+  }
 
   /// Whether nothing has failed since the last progress.
   var isUntroubled: Bool { outageStart == nil }
@@ -123,7 +128,8 @@ package struct RetryClock: Equatable {
       if left <= .zero, attempts >= Self.leastAttempts {
         throw LiveStreamError(
           .unreachable,
-          "gave up: nothing was acknowledged for \(Self.text(limit)); the last attempt ended with: \(failure.cause)")
+          "gave up: nothing was \(isDownload ? "received" : "acknowledged") for \(Self.text(limit)); the last attempt ended with: \(failure.cause)"
+        )
       }
       // One more attempt is made when the time is over, and none after that.
       if left > .zero { delay = min(delay, left) }

@@ -116,7 +116,7 @@ struct GetProcessTests {
       (["http://h/x", "-o", "\(directory.path)/no/file"], 74, ["\(directory.path)/no/file.part", "No such file"]),
       (
         ["http://127.0.0.1:\(try freePort())/x", "-o", file, "--give-up", "100ms", "--retry-ceiling", "10ms"], 69,
-        ["gave up"]
+        ["gave up: nothing was received for 100 ms"]
       ),
     ]
     for (arguments, code, says) in cases {

@@ -268,6 +268,22 @@ import Testing
     #expect(client.answer(status, ["Upload-Offset": "300"], isEarly: isEarly) == .fail(.completedEarly))
   }
 
+  @Test(
+    "a 2xx to the whole that reports more bytes than were sent is an error that names both numbers",
+    arguments: [200, 201, 204], [false, true])
+  func moreThanSent(status: Int, completes: Bool) {
+    for isEarly in [false, true] {
+      var client = ClientScript.file(500)
+      client.start()
+      client.send(upTo: isEarly ? 400 : 500)
+      var fields: HeaderFields = ["Upload-Offset": "600"]
+      if completes { fields.append("Upload-Complete", "?1") }
+      client.answer(status, fields, isEarly: isEarly)
+      #expect(client.failure == .offsetBeyondSent(offset: 600, sent: isEarly ? 400 : 500), "\(client.next)")
+      #expect(client.machine.isForgotten)
+    }
+  }
+
   @Test("an early 2xx without completeness is verified if there is an upload resource, and an error if not")
   func early() {
     var client = ClientScript.file(500)

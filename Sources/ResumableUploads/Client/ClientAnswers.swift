@@ -261,7 +261,8 @@ extension UploadClientStateMachine {
         // An answer that reports an offset and names the upload resource does not mean that the target has everything.
         let url = resource.announced ?? (completeness == nil && claimed != nil ? answer.location : nil)
         guard completeness == nil || hasAcknowledged, let url else {
-          return hasAcknowledged && completeness == nil ? creationFailed() : fail(.completedEarly)
+          if hasAcknowledged, completeness == nil { return creationFailed() }
+          return fail(end > sentUpTo ? .offsetBeyondSent(offset: end, sent: sentUpTo) : .completedEarly)
         }
         // The server has not reported completion, or has acknowledged less than everything.
         take(location: url)
