@@ -37,6 +37,8 @@ final class DownloadRecord: Sendable {
   }
 
   var path: String { record.path }
+  /// Whether an earlier process has created the claimed record.
+  var isInherited: Bool { record.isInherited }
   /// Whether there is a download to continue later.
   var isKept: Bool { record.isKept }
 

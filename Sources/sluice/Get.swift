@@ -127,13 +127,16 @@ enum Get {
   ) throws(CommandError) -> DownloadResumeData? {
     try target.check(replaces: values.has("force"))
     guard let unfinished, unfinished.data.byteCount > 0, !unfinished.data.validator.isEmpty else {
-      guard unfinished != nil || !values.has("resume") else {
+      guard unfinished != nil || record.isInherited || !values.has("resume") else {
         throw nothing(to: "resume", record, target)
       }
       // A process was killed before there was anything to continue.
       if isRecorded { target.removePart(unfinished?.data) }
       if values.has("resume") {
-        Console.shared.say("the unfinished download cannot be continued: starting over")
+        Console.shared.say(
+          unfinished == nil
+            ? "\(record.path.shellQuoted) records nothing yet: the download begins with the first byte"
+            : "the unfinished download cannot be continued: starting over")
       }
       return nil
     }

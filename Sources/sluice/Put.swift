@@ -148,6 +148,11 @@ enum Put {
     let isWanted = values.has("resume") || values.has("abandon")
     guard let unfinished = try record.claim() else {
       guard isWanted else { return nil }
+      // An earlier process was killed before it recorded anything.
+      if values.has("resume"), record.isInherited {
+        Console.shared.say("\(record.path.shellQuoted) records nothing yet: the upload begins with the first byte")
+        return nil
+      }
       record.withdraw()
       throw .usage(
         "cannot resume or abandon: \(record.path.shellQuoted) records no unfinished upload of \(file.path.shellQuoted). Leave --resume or --abandon out, or name its record with --resume-file."

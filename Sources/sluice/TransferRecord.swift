@@ -122,6 +122,9 @@ final class TransferRecord: Sendable {
     if file.withLock({ $0?.isNew ?? false }) { remove() } else { release() }
   }
 
+  /// Whether an earlier process has created the claimed record.
+  var isInherited: Bool { file.withLock { $0.map { !$0.isNew } ?? false } }
+
   /// Whether there is a transfer to continue later.
   var isKept: Bool { file.withLock { $0.map(isUnchanged) ?? false } }
 

@@ -25,6 +25,8 @@ final class UploadRecord: Sendable {
   }
 
   var path: String { record.path }
+  /// Whether an earlier process has created the claimed record.
+  var isInherited: Bool { record.isInherited }
   /// Whether there is an upload to continue later.
   var isKept: Bool { record.isKept }
 

@@ -170,4 +170,21 @@ struct GetFileTests {
     #expect(try directory.contents("file.bin") == resource.content)
     #expect(directory.names == ["file.bin"])
   }
+
+  @Test(
+    "--resume begins with the first byte if the download was killed before it recorded anything, and reports it",
+    arguments: [false, true])
+  func resumesFromNothing(hasPart: Bool) throws {
+    let directory = try TemporaryDirectory()
+    let path = "\(directory.path)/file.bin"
+    let resource = try FaultyResource([])
+    let server = try resource.serve()
+    try directory.write("file.bin.sluice", "sluice download record 2\n")
+    if hasPart { try directory.write("file.bin.part", "") }
+    let process = try sluice(["get", "\(server.url)/file.bin", "-o", path, "--resume"] + FaultyResource.patience)
+    #expect(try process.wait() == 0, "\(process.errors)")
+    #expect(process.errors.contains { $0.contains("file.bin.sluice records nothing yet") }, "\(process.errors)")
+    #expect(try directory.contents("file.bin") == resource.content)
+    #expect(directory.names == ["file.bin"])
+  }
 }

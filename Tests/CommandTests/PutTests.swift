@@ -88,7 +88,7 @@ struct PutTests {
     let file = try directory.write("data", "text")
     let part = "\(directory.path)/film"
     for (rest, code) in [("", 64), ("upload=\"http://h/u\"\n", 65)] as [(String, Int32)] {
-      for options in [[], ["--resume"], ["--abandon"]] where code == 65 || !options.isEmpty {
+      for options in [[], ["--resume"], ["--abandon"]] where code == 65 || options == ["--abandon"] {
         for command in ["put", "get"] {
           let text = "sluice \(command == "put" ? "upload" : "download") record 2\n\(rest)"
           let record = try directory.write("record", text)
@@ -282,6 +282,20 @@ struct PutTests {
     #expect(directory.names == ["data"])
     let next = try sluice(arguments)
     #expect(try next.wait() == 0, "\(next.errors)")
+    let ended = try server.events.first("its end") { $0.kind == .ended }
+    #expect(try server.directory.contents(ended.file ?? "") == bytes(300_000))
+    #expect(directory.names == ["data"])
+  }
+
+  @Test("--resume begins with the first byte if the upload was killed before it recorded anything, and reports it")
+  func resumesFromNothing() throws {
+    let directory = try TemporaryDirectory()
+    let server = try StreamServer()
+    let file = try directory.write("data", bytes(300_000))
+    try directory.write("data.sluice", "sluice upload record 2\n")
+    let process = try sluice(["put", "--resume", file, "\(server.url)/"])
+    #expect(try process.wait() == 0, "\(process.errors)")
+    #expect(process.errors.contains { $0.contains("data.sluice records nothing yet") }, "\(process.errors)")
     let ended = try server.events.first("its end") { $0.kind == .ended }
     #expect(try server.directory.contents(ended.file ?? "") == bytes(300_000))
     #expect(directory.names == ["data"])
