@@ -142,6 +142,7 @@ final class LiveStream: @unchecked Sendable {
     var upload = chosen
     upload.discovers = configuration.resumable == .auto
     upload.requiresProtocol = configuration.resumable == .always
+    upload.retriesRefusals = configuration.retry.retriesRefusals
     upload.appendSize = configuration.rollOver.size
     upload.smallestLimit = smallestLimit
     if configuration.mayUsePOST, configuration.request.method != "POST" {

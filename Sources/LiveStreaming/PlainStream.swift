@@ -13,6 +13,7 @@ struct PlainStream: StreamStateMachine {
   private let isLive: Bool
   private var method: String
   private let mayUsePOST: Bool
+  private let retriesRefusals: Bool
   private var events: [LiveStreamEvent] = []
   private var requestStart: UInt64 = 0
 
@@ -36,6 +37,7 @@ struct PlainStream: StreamStateMachine {
     self.isLive = isLive
     self.method = method
     self.mayUsePOST = mayUsePOST
+    retriesRefusals = policy.retriesRefusals
   }
 
   var isEnded: Bool { machine.state == .ended }
@@ -74,14 +76,14 @@ struct PlainStream: StreamStateMachine {
   ) -> StreamStep { .none }
 
   mutating func requestEnded(_ end: RequestEnd, _ supply: Supply, now: MonotonicInstant, draw: UInt64) -> StreamStep {
-    step(machine.requestEnded(verdict(end), supply, sentUpTo: end.sentUpTo, now: now, draw: draw))
+    step(machine.requestEnded(verdict(end, now), supply, sentUpTo: end.sentUpTo, now: now, draw: draw))
   }
 
   mutating func tokenRenewed(_ end: RequestEnd, _ supply: Supply, now: MonotonicInstant, draw: UInt64) -> StreamStep {
-    step(machine.tokenRenewed(verdict(end), supply, sentUpTo: end.sentUpTo, now: now, draw: draw))
+    step(machine.tokenRenewed(verdict(end, now), supply, sentUpTo: end.sentUpTo, now: now, draw: draw))
   }
 
-  private mutating func verdict(_ end: RequestEnd) -> Verdict {
+  private mutating func verdict(_ end: RequestEnd, _ now: MonotonicInstant) -> Verdict {
     var verdict = Verdict(end.result, isLocationInsecure: end.isLocationInsecure)
     if case .success(let outcome) = end.result, outcome.response.status == 405, mayUsePOST, method != "POST",
       case let allowed = outcome.response["Allow"]?.split(whereSeparator: { $0 == "," || $0 == " " }) ?? [],
@@ -90,6 +92,10 @@ struct PlainStream: StreamStateMachine {
       method = "POST"
       // A refusal like any other: the server has stored nothing.
       verdict = .transient(.response(405), retryAfter: nil, serverOffset: nil)
+    } else if retriesRefusals, !machine.hasAcknowledged(by: now), case .success(let outcome) = end.result,
+      ClientAnswer(outcome.response, location: nil).isVagueRefusal, let refusal = verdict.asRefusal
+    {
+      verdict = refusal
     }
     if case .complete(let response) = verdict, let denial = denial(response, end) { verdict = denial }
     return verdict

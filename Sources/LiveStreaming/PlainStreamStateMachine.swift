@@ -134,6 +134,9 @@ struct PlainStreamStateMachine {
     firstAcknowledgement.map { now - $0 >= Self.timeToRefuse } ?? false
   }
 
+  /// Whether the server has acknowledged data by now, and so accepts this stream.
+  func hasAcknowledged(by now: MonotonicInstant) -> Bool { hasAcknowledged || hadTimeToRefuse(now: now) }
+
   /// The server had time to refuse, even if the source is silent since the first acknowledgement.
   private mutating func noteAcceptance(now: MonotonicInstant) {
     if hadTimeToRefuse(now: now) { hasAcknowledged = true }

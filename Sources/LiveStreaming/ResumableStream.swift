@@ -158,7 +158,8 @@ struct ResumableStream: StreamStateMachine {
         if answer.isSuccess { failure.cause = .other(lastNote ?? unhelpful(answer)) }
         lastNote = nil
         failure.retryAfter = Verdict.retryAfter(outcome.response)
-        failure.refusal = answer.isRefusal ? Verdict(end.result).error : nil
+        failure.refusal =
+          upload.isRefusal(answer) ? Verdict(end.result, isLocationInsecure: end.isLocationInsecure).error : nil
         return wait(failure, now: now, draw: draw)
       // The new location of an upload resource is secret, and not a target for a stream.
       case .fail(.refused) where upload.uploadURL == nil || !(300..<400).contains(answer.status):

@@ -18,6 +18,10 @@ public struct RetryPolicy: Equatable, Sendable {
   public var giveUpAfter: Duration?
   /// The time of refusals (401, 403, an untrusted certificate) after which the stream gives up. Nil means ten minutes
   /// once the server has acknowledged data, and at once before that.
+  ///
+  /// Before the server has acknowledged data, a time other than zero also applies to any other refusal (a redirect,
+  /// 404, 405, …). A portal may have answered instead of the server. Exceptions are a 413, and a 409 or 410 about the
+  /// stored bytes.
   public var giveUpOnRefusalAfter: Duration?
   /// Whether ``giveUpAfter`` counts only after the first connection.
   package var waitsForConnectivity = false
@@ -45,6 +49,9 @@ public struct RetryPolicy: Equatable, Sendable {
     let range = UInt64(most - least) &+ 1
     return .nanoseconds(least + Int64(range.multipliedFullWidth(by: draw).high))
   }
+
+  /// Whether any refusal before the first acknowledged byte is retried for a time.
+  var retriesRefusals: Bool { giveUpOnRefusalAfter ?? .zero > .zero }
 
   /// The longest time that a server may refuse a stream.
   ///

@@ -36,6 +36,17 @@ package enum Verdict: Equatable {
     }
   }
 
+  /// The same end as a refusal that may change. Nil for one that is no refusal, or no response.
+  var asRefusal: Verdict? {
+    switch self {
+    case .unexpected(let error, let cause, let retryAfter, let offset):
+      .refusal(error, cause, retryAfter: retryAfter, serverOffset: offset)
+    case .permanent(let error, let cause?, let offset): .refusal(error, cause, retryAfter: nil, serverOffset: offset)
+    case .refusal: self
+    case .complete, .transient, .permanent: nil
+    }
+  }
+
   /// The delay that a response requests, regardless of its status (RFC 9110, section 10.2.3).
   static func retryAfter(_ response: HTTPResponse, wallClock: Int = time(nil)) -> Duration? {
     response.retryAfter(wallClock: wallClock)

@@ -51,6 +51,27 @@ import Testing
   }
 
   @Test(
+    "--give-up-on-refusal applies before the first acknowledged byte: the upload is repeated until the server accepts it",
+    arguments: ["302 Found", "404 Not Found", "409 Conflict", "410 Gone", "501 Not Implemented"], ["auto", "never"])
+  func refusedForAWhile(_ status: String, _ resumable: String) throws {
+    let directory = try TemporaryDirectory()
+    let file = try directory.write("data", "text")
+    let server = try ScriptedServer { connection, number in
+      let head = try connection.head()
+      if head["Content-Length"] != nil, !head.line.hasPrefix("OPTIONS") { _ = try connection.receive() }
+      let fields = ["Location: http://127.0.0.1:1/login", "Connection: close"]
+      if number < 6 { try connection.respond(status, fields) } else { try connection.respond("201 Created", fields) }
+    }
+    let process = try SluiceProcess([
+      "put", file, server.url + "/x", "--resumable", resumable, "--give-up-on-refusal", "1min", "--retry-ceiling",
+      "20ms", "--progress", "json",
+    ])
+    #expect(try process.exitCode() == 0)
+    #expect(try process.event("ended").integer("acknowledged") == 4)
+    #expect(process.events("outage").count >= 1)
+  }
+
+  @Test(
     "bytes that only the server reports as missing cause an event, count as lost, and cause exit code 4",
     arguments: ["0", "1", "3", "4", "5", "18446744073709551615", "many"], ["put", "pipe"])
   func missing(_ count: String, _ subcommand: String) throws {

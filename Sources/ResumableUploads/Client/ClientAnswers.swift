@@ -140,6 +140,8 @@ extension UploadClientStateMachine {
     if answer.allowsRetry { return wait(.discovery) }
     // 403 may apply to OPTIONS alone, so the upload request itself decides.
     if answer.isRefusal, answer.status != 403 { return wait(.discovery) }
+    // A server that the URL does not lead to yet. Any other refusal may be that of a plain server.
+    if (300..<400).contains(answer.status), isRefusal(answer) { return wait(.discovery) }
     if blamesVersion(answer), stepDown(to: named) { return discoverOrCreate(supply) }
     // A server that knows the target names the allowed methods. A portal or a proxy that is being reconfigured does
     // not. A stream that is taken for a plain upload by mistake loses bytes with each connection.
@@ -301,6 +303,11 @@ extension UploadClientStateMachine {
       // Do not send everything in each attempt, unless the answer blames the version.
       guard blamesVersion(answer) || !isOptimistic && answer.status != 412 else { break }
       if stepDown(to: InteropVersion.Named(answer.fields)) { return create(supply) }
+      // A plain upload is no alternative, and the answers need not have been about the versions.
+      if !configuration.discovers, !blamesVersion(answer), isRefusal(answer) {
+        server.version = configuration.version
+        return creationFailed()
+      }
       return unsupported(
         "it supports no known version of the protocol (it answered the creation with \(answer.status))",
         or: .refused(status: answer.status))

@@ -12,10 +12,15 @@ extension UploadClientStateMachine {
   /// Whether a response to this process has shown that the server has stored bytes of this stream.
   package var hasProgressed: Bool { highWater.shown > 0 }
 
-  /// Whether to ask again after a pause. This includes a refusal: the caller decides how long to wait for other
-  /// credentials.
+  /// Whether to ask again after a pause. This includes a refusal: the caller decides how long to wait for its end.
   func isOutage(_ answer: ClientAnswer) -> Bool {
-    answer.allowsRetry || answer.isRefusal || hasAcknowledged
+    answer.allowsRetry || isRefusal(answer) || hasAcknowledged
+  }
+
+  /// Whether an answer refuses the upload for a reason that may change: other credentials, or before the first
+  /// acknowledged byte, another server behind a portal.
+  package func isRefusal(_ answer: ClientAnswer) -> Bool {
+    answer.isRefusal || configuration.retriesRefusals && !hasAcknowledged && answer.isVagueRefusal
   }
 
   /// Asks for the offset: at once as a rule, after a pause if earlier attempts led nowhere, or not far.

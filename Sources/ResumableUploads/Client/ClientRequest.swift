@@ -71,6 +71,15 @@ package struct ClientAnswer: Equatable, Sendable {
   /// A refusal of credentials, which may change later. How long to wait for that is not part of the protocol.
   package var isRefusal: Bool { [401, 403, 407].contains(status) }
 
+  /// Whether this is a refusal without a meaning in the protocol. It may come from a portal or from a server that is
+  /// being reconfigured, so another attempt may have another result.
+  package var isVagueRefusal: Bool {
+    guard status >= 300, status != 413, !allowsRetry, !isRefusal else { return false }
+    // With a field of the protocol, or with one that names a stream, these are about the bytes that the server stores.
+    let isDefinite = (UploadFields.all + ["Stream-ID", "Stream-Offset"]).contains { fields.contains($0) }
+    return ![409, 410].contains(status) || !isDefinite
+  }
+
   /// The methods that `Allow` names (RFC 9110, section 10.2.1).
   var allowedMethods: [Substring] {
     fields["Allow"]?.split { $0 == "," || $0 == " " || $0 == "\t" } ?? []

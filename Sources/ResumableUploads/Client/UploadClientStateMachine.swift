@@ -17,6 +17,9 @@ package struct UploadClientStateMachine: Sendable {
     /// Whether only a server with resumable uploads may complete the upload. An answer without any field of the
     /// protocol then completes nothing, because it may come from a plain server or a portal.
     package var requiresProtocol = false
+    /// Whether the caller limits the time of refusals itself, including those before the first acknowledged byte. See
+    /// ``UploadClientStateMachine/isRefusal(_:)``.
+    package var retriesRefusals = false
     /// Whether to send everything with the creation, which becomes resumable on the way (section "Optimistic Upload
     /// Creation"). Requires a stream that can be sent again from its beginning.
     package var isOptimistic = false
