@@ -166,6 +166,19 @@ private struct Rules {
     }
   }
 
+  @Test("the reason of a failed attempt is about its own response, and not about an earlier one")
+  func ownReason() {
+    var rules = Rules.streaming(acknowledged: 100)
+    rules.fail()
+    for (offset, words) in [("10000", "beyond the last byte"), (nil, "without an offset")] as [(String?, String)] {
+      rules.goOn()
+      #expect(rules.method == "HEAD")
+      rules.answer(200, offset.map { ["Upload-Offset": $0] } ?? [:])
+      let reason = rules.failures.last?.cause.description ?? ""
+      #expect(reason.contains(words), "\(reason)")
+    }
+  }
+
   @Test("a connection that is lost after the server reported all bytes is a separate outage")
   func idleOutages() {
     var rules = Rules.streaming(acknowledged: 500)
@@ -361,6 +374,10 @@ private struct Rules {
     #expect(rules.connects == 2 && rules.method == "HEAD")
     rules.answer(204, ["Upload-Offset": "200"])
     #expect(rules.connects == 2 && rules.method == "PATCH")
+    // The attempt has succeeded, so a question after it is the next one.
+    rules.machine.connected()
+    rules.answer(400)
+    #expect(rules.connects == 3 && rules.method == "HEAD")
   }
 
   @Test("no byte of another process's upload counts as sent before the server was asked")
