@@ -192,6 +192,29 @@ struct LiveStreamerTests {
     }
   }
 
+  @Test(
+    "bytes that a server reports as missing are lost, although its TCP had acknowledged them",
+    arguments: [0, 300, 5000] as [UInt64])
+  func missingAtServer(_ reported: UInt64) throws {
+    let server = try ScriptedServer { connection, _ in
+      _ = try connection.head()
+      _ = try connection.body()
+      try connection.respond("201 Created", ["Stream-Missing: \(reported)"])
+    }
+    try withSession { session throws in
+      let source = try PushedSource()
+      let stream = try RunningStream(source, session, server.url)
+      try source.push(patternBytes(pattern, 0, 1000))
+      stream.streamer.finish()
+      let summary = try stream.summary()
+      // No more can be missing than was sent.
+      let missing = min(reported, 1000)
+      #expect(summary.error == nil && summary.missingAtServer == missing)
+      #expect(summary.progress.acknowledged == 1000 - missing && summary.progress.lost == missing)
+      #expect(summary.gaps == (missing > 0 ? 1 : 0))
+    }
+  }
+
   @Test("drop-oldest: the bytes that a stalled server misses are reported, gap by gap, and all others are right")
   func dropOldest() throws {
     let mayRead = try EventCounter()
