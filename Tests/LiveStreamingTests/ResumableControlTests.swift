@@ -135,6 +135,29 @@ struct ResumableControlTests {
     }
   }
 
+  @Test("a plain stream that is cancelled within its request breaks the request off, and does not complete it")
+  func cancelsWithinRequest() throws {
+    let isReading = try EventLog<Bool>()
+    let completions = try EventLog<Bool>()
+    let server = try ScriptedServer { connection, _ in
+      _ = try connection.head()
+      _ = try connection.chunk()
+      isReading.append(true)
+      completions.append((try? connection.body()) != nil)
+    }
+    try withSession { session throws in
+      var configuration = LiveStreamConfiguration(request: UploadRequest(url: server.url + "/take"))
+      configuration.resumable = .never
+      let events = try EventLog<LiveStreamEvent>()
+      let streamer = LiveStreamer(ThreeBytes(), configuration: configuration, session: session)
+      streamer.start { events.append($0) }
+      try isReading.first("the first bytes") { $0 }
+      streamer.cancel()
+      try events.first("the end") { if case .ended = $0 { true } else { false } }
+      #expect(try completions.first("the end of the request") { _ in true } == false)
+    }
+  }
+
   @Test(
     "an abandoned upload is deleted from the server, and forgotten only if this succeeds", arguments: [true, false])
   func abandons(_ forgets: Bool) throws {
