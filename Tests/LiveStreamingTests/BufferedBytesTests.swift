@@ -63,6 +63,21 @@ struct BufferedBytesTests {
     #expect(LossLedger.lost(100..<150, pause: next.pause).isEmpty)
   }
 
+  @Test(
+    "of a stretch on disk, the bytes after the last pause that are not released are being loaded",
+    arguments: [0, 60, 80] as [UInt64])
+  func loading(_ released: UInt64) throws {
+    let pause = CircularBuffer.Pause(position: 70, length: 7)
+    let left = try CircularBuffer.makeFinished(
+      head: 100, pauses: [pause], pausedBefore: 5, backing: ReleasedBytes(upTo: released))
+    let bytes = BufferedBytes(left.consumer)
+    bytes.release(upTo: 75)
+    #expect(bytes.pausedByteCount == 12)
+    for offset in 0..<200 as Range<UInt64> {
+      #expect(bytes.isLoading(at: offset) == (max(70, released) + 12..<112).contains(offset), "\(offset)")
+    }
+  }
+
   /// The server has stored everything before an offset.
   private final class ReleasedBytes: CircularBacking {
     let oldest: UInt64
