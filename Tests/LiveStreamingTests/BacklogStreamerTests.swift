@@ -4,6 +4,7 @@ import EventLoops
 import Glibc
 import NetworkTesting
 import PropertyTesting
+import ResumableUploads
 import Spool
 import SpooledStreams
 import Testing
@@ -34,9 +35,10 @@ struct BacklogStreamerTests {
   ///   - parts: the bytes that are in the spool.
   ///   - grid: the lengths of the header and of a frame.
   ///   - acknowledged: what a plain server has acknowledged.
+  ///   - upload: the upload resource that the process has created.
   private func leave(
     _ number: Int, _ parts: [Range<Int>], for origin: String? = nil, grid: (header: Int, frame: Int) = (0, 1),
-    acknowledged: UInt64? = nil
+    acknowledged: UInt64? = nil, upload: ResumeData? = nil
   ) throws {
     let folder = try SpoolFolder(directory: directory.path, stream: "cam")
     var description = StretchDescription(url: "\(origin ?? server.url)/x.bin", streamID: "s\(number)")
@@ -44,14 +46,15 @@ struct BacklogStreamerTests {
     description.header = [UInt8](repeating: 0, count: grid.header)
     description.frameLength = grid.frame
     var resumption = StretchResumption()
-    resumption.acknowledged = acknowledged
+    (resumption.acknowledged, resumption.upload) = (acknowledged, upload)
+    let isBegun = acknowledged != nil || upload != nil
     let file = try SpoolFile.create(in: folder, description: try #require(description.text), capacity: 1 << 20)
     for part in parts {
       let bytes = patternBytes(pattern, 1000 * number + part.lowerBound, part.count)
       try bytes.withUnsafeBytes { try file.append($0, at: UInt64(part.lowerBound), time: 1) }
     }
     try file.commit(
-      state: acknowledged == nil ? "" : resumption.text, pausedByteCount: 0, pauses: [], isFinished: false, sync: true)
+      state: isBegun ? resumption.text : "", pausedByteCount: 0, pauses: [], isFinished: false, sync: true)
   }
 
   private func spool() throws -> StreamSpool {
@@ -69,12 +72,17 @@ struct BacklogStreamerTests {
   }
 
   /// Sends the remaining stretches, and returns the events.
+  ///
+  /// - Parameters:
+  ///   - origin: the origin of the configured URL; nil for the server's.
+  ///   - token: a bearer token for that origin.
   private func send(
-    _ session: UploadSession, _ use: LiveStreamConfiguration.ResumableUse = .auto, rate: Int? = nil,
-    isCancelled: Bool = false
+    _ session: UploadSession, _ use: LiveStreamConfiguration.ResumableUse = .auto, _ origin: String? = nil,
+    token: String? = nil, rate: Int? = nil, isCancelled: Bool = false
   ) throws -> [BacklogStreamer.Event] {
-    var configuration = LiveStreamConfiguration(request: UploadRequest(url: "\(server.url)/other.bin"))
+    var configuration = LiveStreamConfiguration(request: UploadRequest(url: "\(origin ?? server.url)/other.bin"))
     configuration.resumable = use
+    if let token { configuration.bearerToken = { token } }
     configuration.request.maximumSendRate = rate
     let streamer = BacklogStreamer(try spool(), configuration: configuration, session: session)
     let events = try EventLog<BacklogStreamer.Event>()
@@ -309,6 +317,45 @@ struct BacklogStreamerTests {
       #expect(Self.counts(events) == (1, 1, 0))
       #expect(events.contains { if case .stream(_, .missingAtServer(100)) = $0 { true } else { false } })
     }
+  }
+
+  @Test("a stretch whose process has created an upload resource continues there, at the server's offset")
+  func resumed() throws {
+    let peer = try ResumableServer(.init(progress: 1))
+    let upload = try withSession { session throws -> ResumeData in
+      let source = try PushedSource()
+      let stream = try RunningStream(source, session, peer) { $0.streamID = "s0" }
+      try source.push(patternBytes(pattern, 0, 600))
+      try stream.waitUntilAcknowledged(600)
+      stream.streamer.cancel()
+      return try #require(try stream.summary().resumeData)
+    }
+    try leave(0, [0..<1000], for: peer.url, upload: upload)
+    try withSession { session throws in #expect(Self.counts(try send(session)) == (1, 1, 0)) }
+    #expect(peer.uploads.count == 1 && peer.upload(0).isComplete && peer.upload(0).matches(pattern, count: 1000))
+    #expect(peer.of("HEAD").map(\.target) == ["/uploads/0"] && peer.of("PATCH").contains { $0.offset == 600 })
+  }
+
+  @Test("a bearer token is sent only to the server that it was given for")
+  func token() throws {
+    let seen = try EventLog<(isOwn: Bool, field: String?)>()
+    func peer(isOwn: Bool) throws -> ScriptedServer {
+      try ScriptedServer { connection, _ in
+        let head = try connection.head()
+        seen.append((isOwn, head["Authorization"]))
+        _ = try connection.body()
+        try connection.respond("200 OK")
+      }
+    }
+    let own = try peer(isOwn: true)
+    let other = try peer(isOwn: false)
+    try leave(0, [0..<1000], for: own.url)
+    try leave(1, [0..<1000], for: other.url)
+    try withSession { session throws in
+      #expect(Self.counts(try send(session, .never, own.url, token: "secret")) == (2, 2, 0))
+    }
+    #expect(seen.all.count == 2)
+    for (isOwn, field) in seen.all { #expect(field == (isOwn ? "Bearer secret" : nil)) }
   }
 
   @Test("a cancellation while the disk opens a stretch ends the backlog once, and keeps everything for the next time")
