@@ -372,7 +372,6 @@ final class LiveStream: @unchecked Sendable {
     summary.verifiedFrom = verified?.lowerBound ?? 0
     summary.notSynchronized = notSynchronized
     if let closing { session.forgetClosing(closing) }
-    closing = nil
     handler(.ended(summary))
     handler = { _ in }
     // Not at once, because the object is still on the stack.
