@@ -185,6 +185,34 @@ struct PeerTests {
     }
   }
 
+  @Test("a peer that still receives the end of the body may take longer than the response timeout")
+  func slowEnd() throws {
+    let mayRead = try EventCounter()
+    let server = try ScriptedServer(receiveBuffer: 8_192) { connection, _ in
+      let head = try connection.head()
+      guard waitUntilReadable(mayRead.descriptor) else { return }
+      var rest = head["Content-Length"].flatMap { Int($0) } ?? 0
+      let never = try EventCounter()
+      while rest > 0, let bytes = try connection.receive(4_096) {
+        rest -= bytes.count
+        // Longer than the limit in total, but never silent for that long.
+        _ = waitUntilReadable(never.descriptor, limit: .milliseconds(100))
+      }
+      try connection.respond("200 OK")
+    }
+    try withSession { session in
+      var request = UploadRequest(url: server.url)
+      request.limits.response = .seconds(1)
+      request.socket.sendBuffer = 200_000
+      request.socket.maximumSegment = 1448
+      // All of it fits in the kernel.
+      let running = try RunningRequest(session, request, .bytes([UInt8](repeating: 1, count: 100_000)))
+      try eventually("the end of the content") { running.task.contentEndedAt != nil }
+      mayRead.signal()
+      #expect(try running.response().status == 200)
+    }
+  }
+
   @Test("after the response timeout, a request with a complete body and without a response ends")
   func noResponse() throws {
     let server = try ScriptedServer { connection, _ in
