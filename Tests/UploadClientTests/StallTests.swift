@@ -83,8 +83,11 @@ struct StallTests {
     }
   }
 
-  @Test("a silent source is not a stall, and neither is a slow peer")
-  func patience() throws {
+  @Test("a silent source is not a stall, and neither is a slow peer", arguments: [16_384, 200_000])
+  func patience(sendBuffer: Int) throws {
+    // A large buffer accepts no more bytes for several limits.
+    let isLarge = sendBuffer > 100_000
+    let (pieceSize, slowCount) = isLarge ? (4_096, 200_000) : (16_384, 400_000)
     let mayRead = try EventCounter()
     let server = try ScriptedServer(receiveBuffer: 8_192) { connection, _ in
       _ = try connection.head()
@@ -92,7 +95,7 @@ struct StallTests {
       // Slower than the limit in total, but never silent for that long.
       var count = 0
       let never = try EventCounter()
-      while count < 400_000, let bytes = try connection.receive(16_384) {
+      while count < slowCount, let bytes = try connection.receive(pieceSize) {
         count += bytes.count
         _ = waitUntilReadable(never.descriptor, limit: .milliseconds(60))
       }
@@ -101,7 +104,7 @@ struct StallTests {
     try withSession { session throws in
       var request = UploadRequest(url: server.url)
       request.limits.unacknowledged = .milliseconds(500)
-      request.socket.sendBuffer = 16_384
+      request.socket.sendBuffer = sendBuffer
       let upload = try RunningUpload(session, request)
       try upload.body.write([1])
       let never = try EventCounter()
@@ -109,7 +112,7 @@ struct StallTests {
       _ = waitUntilReadable(never.descriptor, limit: .milliseconds(900))
       #expect(upload.endCount == 0)
       mayRead.signal()
-      for _ in 0..<100 { try upload.body.write([UInt8](repeating: 1, count: 4096)) }
+      for _ in 0..<(isLarge ? 300 : 100) { try upload.body.write([UInt8](repeating: 1, count: 4096)) }
       #expect(upload.endCount == 0)
       upload.task.cancel()
     }
