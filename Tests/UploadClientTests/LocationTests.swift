@@ -49,6 +49,8 @@ struct LocationTests {
     ("http://h/a", "/b%3Fc", "http://h/b%3Fc"),
     ("http://h/x/y", "/a//b/", "http://h/a//b/"),
     ("http://me:w@b\u{FC}cher.example/\u{FC}/a", "b", "http://me:w@b\u{FC}cher.example/\u{FC}/b"),
+    // Its second octet is 0x80.
+    ("http://h/\u{C0}/a", "b", "http://h/\u{C0}/b"),
     ("http://h/x:y/z", "./k:v", "http://h/x:y/k:v"),
   ]
 
