@@ -25,6 +25,27 @@ struct FileVersionTests {
     #expect(same.change(to: same) { nil } == nil && same.change(to: same) == nil)
   }
 
+  @Test("a described file is the same if its content is, and its inode or the time of its last change as well")
+  func described() throws {
+    let directory = try TemporaryDirectory()
+    let own = try version(try directory.write("f", "abc"))
+    let members = own.description.split(separator: ", ").map(String.init)
+    try #require(members.count == 4)
+    /// With some members changed, and the last ones omitted.
+    func isSame(without omitted: Int = 0, changing changed: Int...) -> Bool {
+      let text = members.enumerated().map { changed.contains($0) ? $1 + "0" : $1 }.dropLast(omitted)
+      return own.isSame(asDescribed: text.joined(separator: ", "))
+    }
+    #expect(isSame())
+    #expect(!isSame(changing: 0) && !isSame(changing: 1))
+    #expect(isSame(changing: 2), "its permissions were changed")
+    #expect(isSame(changing: 3), "its file system has new inodes")
+    #expect(!isSame(changing: 2, 3))
+    // Descriptions without an inode, and incomplete ones.
+    #expect(isSame(without: 1) && !isSame(without: 1, changing: 2))
+    #expect(!isSame(without: 2) && !isSame(without: 4))
+  }
+
   @Test("a changed permission counts only if the file cannot be watched, and a write in any case")
   func changed() throws {
     let directory = try TemporaryDirectory()
