@@ -1,0 +1,32 @@
+// Sockets that epoll does not watch for a moment, because the user has too many watches (epoll(7)).
+
+import CallCounter
+import Glibc
+import NetworkTesting
+import Testing
+
+@testable import UploadClient
+
+@Suite("A socket that cannot be watched", .enabled(if: call_counter_works()), .serialized)
+struct RefusedWatchTests {
+  @Test("its request continues when the kernel accepts the watch, and no timeout must pass before")
+  func refused() throws {
+    let seen = try EventLog<SeenRequest>()
+    let server = try obligingServer(seen)
+    try withSession { session in
+      // Not the name of other tests' threads.
+      let name = "refused-watches"
+      _ = try onThread(of: session) { pthread_setname_np(pthread_self(), name) }
+      let before = refused_watches()
+      refuse_watches(name, ENOSPC)
+      defer { refuse_watches("", 0) }
+      var request = UploadRequest("GET", server.url)
+      request.limits.connect = .seconds(3600)
+      request.limits.response = .seconds(3600)
+      let running = try RunningRequest(session, request)
+      try eventually("several attempts") { refused_watches() >= before + 5 }
+      refuse_watches("", 0)
+      #expect(try running.response().status == 200)
+    }
+  }
+}
