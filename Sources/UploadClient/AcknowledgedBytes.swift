@@ -45,11 +45,9 @@ struct AcknowledgedBytes {
     newestPiece = ledger.wireByteCount - before
   }
 
-  /// libcurl asked, and the body has ended. libcurl has passed on all but the last line of a chunked body.
-  mutating func bodyEnded() {
-    newestPiece = 0
-    ledger.appendEnd()
-  }
+  /// libcurl asked, and the body has ended. libcurl has passed on all of it, but perhaps not the last chunk (`0`), which
+  /// therefore does not count.
+  mutating func bodyEnded() { newestPiece = 0 }
 
   /// Updates the count from the socket, and returns it.
   mutating func update(socket: Int32) -> UInt64 {

@@ -47,9 +47,6 @@ struct ChunkLedger {
     if entries.count > Self.maximumEntries { mergeNeighbours() }
   }
 
-  /// Records the last chunk, `0 CRLF CRLF`, which has no payload.
-  mutating func appendEnd() { if isChunked { wireByteCount += 5 } }
-
   /// The number of acknowledged body bytes when `wireCount` bytes of the body's wire form are acknowledged. It never
   /// decreases.
   mutating func acknowledge(wireCount: UInt64) -> UInt64 {

@@ -61,6 +61,27 @@ struct HeldBytesTests {
     }
   }
 
+  @Test("the last chunk, which libcurl may still buffer, acknowledges no byte before it")
+  func lastChunk() throws {
+    let (isDeaf, isOver) = (try EventLog<Bool>(), try EventLog<Bool>())
+    let server = try ScriptedServer { connection, _ in
+      try connection.goDeaf()
+      isDeaf.append(true)
+      try isOver.first("the end of the test") { $0 }
+    }
+    defer { isOver.append(true) }
+    let client = try ServerConnection(connectingTo: "127.0.0.1:\(server.port)")
+    try isDeaf.first("the server's deafness") { $0 }
+    var bytes = AcknowledgedBytes()
+    bytes.begin(isChunked: true, hasPlainFraming: true, countsChunks: true, heldByLibcurl: 0, bytesBefore: nil)
+    for _ in 0..<3 {
+      try client.send("5\r\nhello\r\n")
+      bytes.handedOver(5)
+    }
+    bytes.bodyEnded()
+    #expect(bytes.update(socket: client.descriptor) == 0)
+  }
+
   @Test("a request with an option that libcurl refuses ends with its name")
   func refusedOption() throws {
     try withSession { session throws in
