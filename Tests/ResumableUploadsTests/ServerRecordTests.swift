@@ -53,6 +53,21 @@ struct ServerRecordTests {
     }
   }
 
+  @Test("a record with a value that no structured field can have has no text, and not one without that value")
+  func outOfRange() {
+    let changes: [(inout UploadRecord) -> Void] = [
+      { $0.created = .max }, { $0.length = .max }, { $0.promised = .max }, { $0.ownOffset = .max },
+      { $0.response = .init(status: .max, fields: [:], body: []) },
+    ]
+    var random = SplitMix64(state: 1)
+    for (number, change) in changes.enumerated() {
+      var record = record(&random)
+      #expect(record.text != nil)
+      change(&record)
+      #expect(record.text == nil, "change \(number)")
+    }
+  }
+
   @Test("a truncated or changed record is invalid, and never a trap", arguments: Seed.several(1))
   func damaged(_ seed: Seed) throws {
     var random = seed.generator
