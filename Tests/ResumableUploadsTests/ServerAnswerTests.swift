@@ -58,6 +58,7 @@ struct ServerAnswerTests {
       let fields = ServerAnswer.completedFields(version, offset: 5)
       #expect(fields["Upload-Complete"] == (version.number == 3 ? nil : "?1"))
       #expect(fields["Upload-Incomplete"] == (version.number == 3 ? "?0" : nil))
+      #expect(fields["Upload-Draft-Interop-Version"] == version.number.map(String.init))
       let refused = ServerAnswer.refused(.mismatchingOffset(expected: 5, provided: 6), version, limits: limits)
       #expect(version.completeness(refused.fields) == false)
     }
@@ -79,6 +80,16 @@ struct ServerAnswerTests {
     for version in [InteropVersion.none] + InteropVersion.drafts {
       let answer = ServerAnswer.discovered(UploadLimits(), version, allow: "POST")
       #expect(answer.fields[InteropVersion.fieldName] == "\(version.number ?? 8)")
+    }
+  }
+
+  @Test("the response to OPTIONS of an upload resource has its methods, the type of an append, and the version")
+  func resourceOptions() {
+    for version in [InteropVersion.none] + InteropVersion.drafts {
+      let answer = ServerAnswer.discoveredResource(version)
+      #expect(answer.status == 204 && answer.fields["Allow"] == "HEAD, GET, PATCH, DELETE, OPTIONS")
+      #expect(answer.fields["Accept-Patch"] == "application/partial-upload")
+      #expect(answer.fields["Upload-Draft-Interop-Version"] == version.number.map(String.init))
     }
   }
 
