@@ -63,6 +63,19 @@ import Testing
     #expect(fields == expected)
   }
 
+  @Test(
+    "in a message of unknown version, either field states completeness, and one that denies it decides",
+    arguments: [
+      ([:], nil), (["Upload-Complete": "?1"], true), (["Upload-Complete": "?0"], false),
+      (["Upload-Incomplete": "?0"], true), (["Upload-Incomplete": "?1"], false), (["Upload-Complete": "1"], nil),
+      (["Upload-Complete": "?1", "Upload-Incomplete": "?0"], true),
+      (["Upload-Complete": "?1", "Upload-Incomplete": "?1"], false),
+      (["Upload-Complete": "?0", "Upload-Incomplete": "?0"], false),
+    ] as [(HeaderFields, Bool?)])
+  func completenessOfAny(_ fields: HeaderFields, _ expected: Bool?) {
+    #expect(InteropVersion.completeness(fields) == expected)
+  }
+
   @Test("the table has exactly these versions, each with its own number")
   func table() {
     #expect(InteropVersion.drafts.map(\.number) == [8, 7, 6, 5, 4, 3])
