@@ -156,6 +156,21 @@ import Testing
     #expect(client.next == "PATCH 300" && !client.machine.isAskingForSurplus && client.machine.takeNotes().isEmpty)
   }
 
+  @Test("an upload that another process has completed behind the last append of this one is complete")
+  func completedBehind() {
+    var client = Self.resumed(Supply(oldest: 0, head: 500, isFinished: true), base: 0, .newest)
+    client.answer(204, ["Upload-Offset": "300"])
+    #expect(client.next == "PATCH 300")
+    client.sendAll()
+    client.lose()
+    for _ in 0..<10 where client.next == "HEAD" {
+      if client.answer(204, ["Upload-Offset": "900", "Upload-Complete": "?1"]) == .wait { client.goOn() }
+    }
+    #expect(client.next == "PATCH 900" && client.maximum == 0)
+    client.answer(200, ["Upload-Offset": "900", "Upload-Complete": "?1"])
+    #expect(client.next == "completed" && client.machine.acknowledged == 900)
+  }
+
   @Test("the upload resource's own 409 overrides a repeated HEAD")
   func conflict() {
     var client = Self.resumed(Supply(oldest: 0, head: 500, isFinished: true), base: 0, .newest)
