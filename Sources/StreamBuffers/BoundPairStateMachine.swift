@@ -168,7 +168,6 @@ struct BoundPairStateMachine {
     guard input != .closed else { return .none }
     input = .closed
     bufferedByteCount = 0
-    if readersRoom != nil { readersRoom = 0 }
     return close(outputWith: .endEncountered)
   }
 
@@ -177,7 +176,6 @@ struct BoundPairStateMachine {
     guard input != .closed else { return .none }
     input = .closed
     bufferedByteCount = 0
-    if readersRoom != nil { readersRoom = 0 }
     failure = .input(error)
     return close(outputWith: .errorOccurred(error))
   }

@@ -131,7 +131,6 @@ struct BoundPairModel {
     input = .over
     inputFailed = failed
     underWay = 0
-    offered?.room = 0
     guard output == .open else { return .none }
     output = .over
     return .init(output: failed ? .errorOccurred(Self.failed) : .endEncountered)
