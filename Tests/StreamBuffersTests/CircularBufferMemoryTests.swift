@@ -220,12 +220,62 @@ struct CircularBufferMemoryTests {
     var highest: Int32 = 0
     for _ in 0..<4000 {
       let ends = try CircularBuffer.make(capacity: .bytes(64 << 30))
-      highest = max(highest, ends.consumer.dataDescriptor, ends.producer.spaceDescriptor)
+      // The lowest free one, because the buffer opens its file after the descriptors that it keeps.
+      let next = try EventCounter()
+      highest = max(highest, ends.consumer.dataDescriptor, ends.producer.spaceDescriptor, next.descriptor)
       // The ends are dropped one after the other, and the buffer lives until the second one is.
       let producer = ends.producer
       #expect(producer.head == 0)
     }
     #expect(highest < 4000)
+  }
+
+  @Test(
+    "the addresses of a buffer are known as shared while it is mapped, if its file has a name", arguments: [true, false])
+  func sharedMappings(hasName: Bool) throws {
+    let path = "/dev/shm/sluice-test-mapped-\(getpid())"
+    defer { unlink(path) }
+    var settings = CircularBuffer.Settings(capacity: Self.page)
+    (settings.hasCopier, settings.path) = (true, hasName ? path : nil)
+    var addresses: [UInt] = []
+    do {
+      let ends = try CircularBuffer.makeCopied(settings)
+      let start = UInt(bitPattern: ends.consumer.storage.address(of: 0))
+      let words = UInt(bitPattern: ends.consumer.storage.words)
+      addresses = [words, start, start + 2 * UInt(Self.page) - 1]
+      for address in addresses { #expect(SharedMappings.contains(address) == hasName) }
+      withExtendedLifetime(ends) {}
+    }
+    // Another test may map a buffer of its own there for a moment.
+    for address in addresses {
+      var attempts = 0
+      while SharedMappings.contains(address), attempts < 20_000 {
+        attempts += 1
+        usleep(1000)
+      }
+      #expect(attempts < 20_000)
+    }
+  }
+
+  @Test(
+    "a buffer that would leave too little address space for objects is refused",
+    .enabled(if: allocations_of_this_thread() >= 0, "a sanitizer needs memory itself"))
+  func addressSpace() async {
+    await #expect(processExitsWith: .success) {
+      let capacity = 64 << 20
+      var limits = rlimit()
+      getrlimit(__rlimit_resource_t(RLIMIT_AS.rawValue), &limits)
+      // Space for the two mappings, and for some more.
+      limits.rlim_cur = rlim_t(usedAddressSpace() + 2 * capacity + (4 << 20))
+      setrlimit(__rlimit_resource_t(RLIMIT_AS.rawValue), &limits)
+      do {
+        _ = try CircularBuffer.make(capacity: .bytes(capacity))
+      } catch {
+        guard error.code == ENOMEM else { fatalError("error \(error.code)") }
+        return
+      }
+      fatalError("the buffer was made")
+    }
   }
 
   private func residentBytes(afterFillingAndReleasing count: Int, memory: CircularBuffer.Memory) throws -> Int {
@@ -238,6 +288,15 @@ struct CircularBufferMemoryTests {
     ends.consumer.release(upTo: ends.consumer.head)
     return ends.consumer.residentBytes
   }
+}
+
+/// The size of the process's address space in use.
+private func usedAddressSpace() -> Int {
+  guard let file = fopen("/proc/self/statm", "r") else { return 0 }
+  defer { fclose(file) }
+  var line = [CChar](repeating: 0, count: 128)
+  fgets(&line, Int32(line.count), file)
+  return atol(line) * Int(getpagesize())
 }
 
 extension CircularBuffer.Consumer {
