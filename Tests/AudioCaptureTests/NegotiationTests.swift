@@ -2,6 +2,7 @@
 
 import CALSA
 import Glibc
+import StreamBuffers
 import TestDeviceControl
 import TestRigs
 import Testing
@@ -109,6 +110,44 @@ extension RealALSA {
       let name = rig.name()
       for _ in 0..<3 { _ = try Microphone(.init(device: name)) }
       #expect(testmic_opens(rig.page) == 3)
+      for _ in 0..<3 {
+        let microphone = try Microphone(.init(device: name))
+        let ends = try CircularBuffer.make(capacity: .bytes(1 << 20))
+        try microphone.start(into: ends.producer)
+      }
+      #expect(testmic_opens(rig.page) == 6)
+    }
+
+    @Test("the release of a microphone does not wait for a driver that hangs, and its device is free afterwards")
+    func hangingDriver() throws {
+      let configuration = MicrophoneConfiguration(device: rig.name())
+      do {
+        let microphone = try Microphone(configuration)
+        let ends = try CircularBuffer.make(capacity: .bytes(1 << 20))
+        let prepares = testmic_prepares(rig.page)
+        testmic_set_start_delay(rig.page, 8_000)
+        try microphone.start(into: ends.producer)
+        rig.wait { testmic_prepares($0) > prepares }
+      }
+      #expect(testmic_starts(rig.page) == 0, "the driver still hangs")
+      testmic_set_start_delay(rig.page, 0)
+      rig.wait { testmic_starts($0) == 1 }
+      rig.wait { _ in failure(configuration) == nil }
+      #expect(failure(configuration) == nil)
+    }
+
+    @Test("the device is asked for time stamps")
+    func timeStamps() throws {
+      let device = try Negotiation(configuration: MicrophoneConfiguration(device: rig.name())).open(explains: false)
+      defer { device.close() }
+      var allocated: OpaquePointer?
+      snd_pcm_sw_params_malloc(&allocated)
+      let parameters = try #require(allocated)
+      defer { snd_pcm_sw_params_free(parameters) }
+      #expect(snd_pcm_sw_params_current(device.pcm, parameters) == 0)
+      var mode = SND_PCM_TSTAMP_NONE
+      #expect(snd_pcm_sw_params_get_tstamp_mode(parameters, &mode) == 0)
+      #expect(mode == SND_PCM_TSTAMP_ENABLE)
     }
 
     @Test(
