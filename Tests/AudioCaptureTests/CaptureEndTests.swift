@@ -179,6 +179,27 @@ extension RealALSA {
       #expect((pause?.position ?? .max) < consumer.head, "the stream ends with a byte")
     }
 
+    @Test("at the end, silence displaces no byte of a buffer that is full of unread ones, and counts as not filled")
+    func fullAtTheEnd() throws {
+      let configuration = configuration()
+      let ends = try CircularBuffer.make(
+        capacity: .bytes(4_096), overflow: .dropOldest, memory: .kept, allowsPauses: true)
+      let device = try Negotiation(configuration: configuration).open(explains: false)
+      var loop = CaptureLoop(
+        device: device, configuration: configuration, shared: try CaptureShared(configuration),
+        producer: ends.producer, sleepClock: .system)
+      let consumer = ends.consumer
+      _ = loop.write(frames: 1_024) { $0.count }
+      #expect(loop.stored == 1_024)
+      loop.leave(ENODEV)
+      loop.lose(60_000)
+      loop.settleAtEnd()
+      #expect(loop.owed == 60_000 && loop.stored == 1_024 && !loop.isFilled)
+      #expect(consumer.released == 0 && consumer.head == 4_096)
+      let pause = consumer.nextPause
+      #expect(pause == nil)
+    }
+
     @Test("a capture with a duration ends on time while its device is gone, and reports no loss beyond its end")
     func longEnough() throws {
       let session = try CaptureSession(configuration(frames: 40_000))
