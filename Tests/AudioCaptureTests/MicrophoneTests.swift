@@ -237,6 +237,16 @@ extension RealALSA {
       #expect(rig.framesLost == 0)
     }
 
+    @Test("a wake-up for the plugin's own work is not spurious")
+    func ownWork() throws {
+      testmic_set_silent(rig.page, true, false)
+      let session = try CaptureSession(configuration())
+      // The plugin's timer has fired by then.
+      rig.wait { testmic_unread_frames($0) > 2_000 }
+      #expect(session.microphone.totals.spuriousWakeUps == 0)
+      session.finish()
+    }
+
     @Test("a limit is exact to the frame, and ends the stream", arguments: [1, 239, 240, 241, 12_345] as [UInt64])
     func maximumFrames(limit: UInt64) throws {
       var configuration = configuration()
