@@ -231,7 +231,8 @@ struct CircularBufferMemoryTests {
   }
 
   @Test(
-    "the addresses of a buffer are known as shared while it is mapped, if its file has a name", arguments: [true, false])
+    "the addresses of a buffer are known as shared while it is mapped, if its file has a name",
+    arguments: [true, false])
   func sharedMappings(hasName: Bool) throws {
     let path = "/dev/shm/sluice-test-mapped-\(getpid())"
     defer { unlink(path) }
