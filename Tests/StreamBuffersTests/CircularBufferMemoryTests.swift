@@ -242,7 +242,7 @@ struct CircularBufferMemoryTests {
     do {
       let ends = try CircularBuffer.makeCopied(settings)
       let start = UInt(bitPattern: ends.consumer.storage.address(of: 0))
-      let words = UInt(bitPattern: ends.consumer.storage.words)
+      let words = UInt(bitPattern: UnsafeMutableRawPointer(ends.consumer.storage.words))
       addresses = [words, start, start + 2 * UInt(Self.page) - 1]
       for address in addresses { #expect(SharedMappings.contains(address) == hasName) }
       withExtendedLifetime(ends) {}

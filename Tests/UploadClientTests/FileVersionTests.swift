@@ -32,17 +32,17 @@ struct FileVersionTests {
     let members = own.description.split(separator: ", ").map(String.init)
     try #require(members.count == 4)
     /// With some members changed, and the last ones omitted.
-    func isSame(without omitted: Int = 0, changing changed: Int...) -> Bool {
+    func isSame(without omitted: Int = 0, changing changed: Set<Int> = []) -> Bool {
       let text = members.enumerated().map { changed.contains($0) ? $1 + "0" : $1 }.dropLast(omitted)
       return own.isSame(asDescribed: text.joined(separator: ", "))
     }
     #expect(isSame())
-    #expect(!isSame(changing: 0) && !isSame(changing: 1))
-    #expect(isSame(changing: 2), "its permissions were changed")
-    #expect(isSame(changing: 3), "its file system has new inodes")
-    #expect(!isSame(changing: 2, 3))
+    #expect(!isSame(changing: [0]) && !isSame(changing: [1]))
+    #expect(isSame(changing: [2]), "its permissions were changed")
+    #expect(isSame(changing: [3]), "its file system has new inodes")
+    #expect(!isSame(changing: [2, 3]))
     // Descriptions without an inode, and incomplete ones.
-    #expect(isSame(without: 1) && !isSame(without: 1, changing: 2))
+    #expect(isSame(without: 1) && !isSame(without: 1, changing: [2]))
     #expect(!isSame(without: 2) && !isSame(without: 4))
   }
 
