@@ -269,7 +269,7 @@ struct CircularBufferMemoryTests {
       // Space for the two mappings, and for some more.
       limits.rlim_cur = rlim_t(usedAddressSpace() + 2 * capacity + (4 << 20))
       setrlimit(__rlimit_resource_t(RLIMIT_AS.rawValue), &limits)
-      do {
+      do throws(SystemError) {
         _ = try CircularBuffer.make(capacity: .bytes(capacity))
       } catch {
         guard error.code == ENOMEM else { fatalError("error \(error.code)") }

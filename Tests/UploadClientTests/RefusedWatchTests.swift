@@ -1,5 +1,6 @@
 // Sockets that epoll does not watch for a moment, because the user has too many watches (epoll(7)).
 
+import CLinux
 import CallCounter
 import Glibc
 import NetworkTesting

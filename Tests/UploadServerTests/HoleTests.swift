@@ -160,8 +160,8 @@ struct HoleTests {
     // A byte follows each gap.
     let stored = String(repeating: "x\0", count: count) + "x"
     let gaps = (0..<count).map { "{\"offset\":\(2 * $0 + 1),\"length\":1,\"cause\":\"not-received\"}\n" }
-    try directory.write("t-a.part", stored)
-    try directory.write("t-a.gaps", gaps.joined())
+    try directory.write("t-a.part", Array(stored.utf8))
+    try directory.write("t-a.gaps", Array(gaps.joined().utf8))
     test = try TestServer(in: directory)
     // A request without a gap continues the recording in any case.
     let end = stored.utf8.count + 1
