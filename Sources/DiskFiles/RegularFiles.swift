@@ -102,19 +102,45 @@ extension OpenFiles {
   package func openRegular(
     _ name: String, in directory: Int32, _ flags: Int32, mode: mode_t = 0o600
   ) throws(SystemError) -> Int32 {
-    try openRegular(name) { openat(directory, name, flags | RegularFile.flags, mode) }
+    try openWithStatus(name, in: directory, flags, mode: mode).descriptor
   }
 
   /// Calls `body`, which opens a file with ``RegularFile/flags``, and refuses what is not a regular file.
   package func openRegular(_ name: String, _ body: () -> Int32) throws(SystemError) -> Int32 {
+    try openWithStatus(name, body).descriptor
+  }
+
+  /// Opens a regular file, and returns its status as well.
+  ///
+  /// A file that this creates is removed if its status is unknown: a new one (`O_EXCL`) or a temporary one (`O_TRUNC`).
+  package func openWithStatus(
+    _ name: String, in directory: Int32, _ flags: Int32, mode: mode_t = 0o600
+  ) throws(SystemError) -> (descriptor: Int32, status: stat) {
+    var isOpen = false
+    do throws(SystemError) {
+      return try openWithStatus(name) {
+        let descriptor = openat(directory, name, flags | RegularFile.flags, mode)
+        isOpen = descriptor >= 0
+        return descriptor
+      }
+    } catch {
+      let isOurs = isOpen && flags & O_CREAT != 0 && flags & (O_EXCL | O_TRUNC) != 0
+      if isOurs, !error.isSpecialFile { unlinkat(directory, name, 0) }
+      throw error
+    }
+  }
+
+  /// Calls `body` like ``openRegular(_:_:)``, and returns the status of the file as well.
+  package func openWithStatus(
+    _ name: String, _ body: () -> Int32
+  ) throws(SystemError) -> (descriptor: Int32, status: stat) {
     let descriptor: Int32
     do throws(SystemError) {
       descriptor = try open("open \(name)", body)
     } catch {
       throw RegularFile.refusal(error, name)
     }
-    _ = try RegularFile.status(of: descriptor, name)
-    return descriptor
+    return (descriptor, try RegularFile.status(of: descriptor, name))
   }
 
   /// All bytes of a regular file.

@@ -147,7 +147,7 @@ final class Collection {
     read(after: 0, "")
   }
 
-  /// The reader notices only the loss of messages that it has delivered. Earlier collectors may have applied later ones.
+  /// The reader notices only the loss of messages that it has delivered. Earlier collectors may have applied more.
   private func checkExtent() {
     stream.extent { [self] answer in
       guard !isStopping, case .success(let extent) = answer,

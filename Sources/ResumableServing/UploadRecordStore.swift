@@ -314,15 +314,8 @@ package final class UploadRecordStore: UploadRecords, @unchecked Sendable {
     let (directory, name) = (try opened(), token + Self.bodySuffix)
     // By its path from the parent, so that the file does not count as present in a directory that was moved.
     let path = "\(RecordsDirectory.name)/\(name)"
-    let descriptor = try files.openRegular(path) {
+    let (descriptor, status) = try files.openWithStatus(path) {
       openat(directory, name, flags | RegularFile.flags | (creating ? O_CREAT : 0), 0o600)
-    }
-    var status = stat()
-    do throws(SystemError) {
-      try retryingInterrupts("fstat \(path)") { fstat(descriptor, &status) }
-    } catch {
-      close(descriptor)
-      throw error
     }
     return (OpenFile(descriptor, path, in: records.parent, flags, status, files), UInt64(status.st_size))
   }

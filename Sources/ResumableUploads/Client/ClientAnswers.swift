@@ -297,7 +297,6 @@ extension UploadClientStateMachine {
     case 400 where resource.announced != nil, 409 where resource.announced != nil, 410 where resource.announced != nil:
       // Some servers use this status for an interruption. HEAD decides whether the upload still exists, as after an
       // append.
-      _ = creationIsLost()
       return detour(answer.status)
     case 400 where maySpeakOlder(answer), 412 where maySpeakOlder(answer), 501 where maySpeakOlder(answer):
       // Do not send everything in each attempt, unless the answer blames the version.
