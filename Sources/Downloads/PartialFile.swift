@@ -264,7 +264,7 @@ package final class PartialFile: @unchecked Sendable {
     var position = range.lowerBound
     var buffer = [UInt8](repeating: 0, count: 1 << 20)
     while position < range.upperBound {
-      if state.withLock({ $0.abandonsDigests }) { 
+      if state.withLock({ $0.abandonsDigests }) {
         throw SystemError(operation: "compute the digest of \(path)", code: ECANCELED)
       }
       let wanted = Int(min(UInt64(buffer.count), range.upperBound - position))
