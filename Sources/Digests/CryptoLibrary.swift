@@ -19,6 +19,8 @@ public enum CryptoLibrary {
   /// No openssl.cnf applies to it. A policy for TLS there could exclude the algorithms of integrity fields.
   private nonisolated(unsafe) static let context: OpaquePointer = {
     keepUntilExit()
+    // The provider is a part of libcrypto, and a new library context reads no openssl.cnf. Only missing memory makes
+    // this fail.
     guard let context = OSSL_LIB_CTX_new(), OSSL_PROVIDER_load(context, "default") != nil else {
       fatalError("libcrypto has no memory")
     }

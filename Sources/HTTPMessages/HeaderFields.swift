@@ -182,7 +182,7 @@ public struct HeaderFields: Sendable, Equatable, ExpressibleByDictionaryLiteral 
     return count
   }
 
-  /// The fields whose names, in lower case, `isIncluded` accepts. They stay invalid if one of these fields was.
+  /// The fields whose names, in lower case, `isIncluded` accepts. ``invalidName`` stays the same.
   package func filter(_ isIncluded: (String) -> Bool) -> HeaderFields {
     var result = self
     result.all.removeAll { !isIncluded($0.name) }

@@ -223,7 +223,7 @@ final class Collection {
           admit(token, origin, message, entry)
         } else if checkpoints.omitted.mayBeApplied(message.sequence) {
           // An earlier collector has reported this, or has purged the upload.
-          pass(token, entry)
+          pass(token, of: nil, entry)
         } else {
           warn(
             "message \(message.sequence) belongs to an upload whose beginning is no longer in the log. It is ignored")
@@ -241,7 +241,9 @@ final class Collection {
       if !entry.isLast { skipped.insert(token) }
       return passOver()
     }
-    guard !checkpoints.omitted.isApplied(message.sequence, of: origin.name) else { return pass(token, entry) }
+    guard !checkpoints.omitted.isApplied(message.sequence, of: origin.name) else {
+      return pass(token, of: origin.name, entry)
+    }
     guard !checkpoints.omitted.contains(origin.name) else { return omit(token, origin.name, message, entry) }
     let upload = CollectedUpload(token, origin, at: entry.offset, registry: registry, loop: loop, emit: emit)
     uploads[token] = upload
@@ -263,8 +265,8 @@ final class Collection {
   }
 
   /// Passes over a message of an upload that is not in the checkpoint, because an earlier collector has applied it.
-  private func pass(_ token: String, _ entry: LogEntry) {
-    checkpoints.omitted.pass(token, isLast: entry.isLast)
+  private func pass(_ token: String, of name: StreamName?, _ entry: LogEntry) {
+    checkpoints.omitted.pass(token, of: name, isLast: entry.isLast)
     passOver()
   }
 

@@ -83,7 +83,7 @@ package final class LogCollector: Sendable {
       limits: StreamLimits(
         options: UploadLimitsConfiguration(), usage: usage, accounts: nil, worker: store.worker, loop: loop),
       maximumHole: configuration.maximumHoleLength,
-      // A peer cannot delay other peers here. The next collector must find the parts that the checkpoint describes.
+      // The next collector must find the parts that the checkpoint describes, so none is closed because of its gaps.
       maximumGapLines: .max)
     collection = Collection(
       start.checkpoint, omitting: Set(start.unreadable.keys), source.stream, store, registry, configuration, loop: loop,

@@ -18,9 +18,9 @@ struct OmittedStreams {
   private(set) var applied: CollectorCheckpoint.Position
   /// The streams that earlier collectors have omitted, with their first messages that were not applied.
   private var behind: [StreamName: UInt64]
-  /// Uploads that are in no checkpoint, some of whose messages earlier collectors have applied. Only while such
-  /// messages are read.
-  private var passed: Set<String> = []
+  /// Uploads that are in no checkpoint, some of whose messages earlier collectors have applied, by token. The stream is
+  /// nil if the beginning of the upload is no longer in the log. Only while such messages are read.
+  private var passed: [String: StreamName?] = [:]
 
   /// - Parameter checkpoint: the one to which the directory was restored.
   init(_ names: Set<StreamName>, after checkpoint: CollectorCheckpoint) {
@@ -56,16 +56,25 @@ struct OmittedStreams {
   }
 
   /// Called when an earlier collector has applied a message of an upload that is in no checkpoint.
-  mutating func pass(_ token: String, isLast: Bool) { if !isLast { passed.insert(token) } }
+  ///
+  /// - Parameter name: the stream. Nil if the beginning of the upload is no longer in the log.
+  mutating func pass(_ token: String, of name: StreamName?, isLast: Bool) {
+    if !isLast { passed.updateValue(name, forKey: token) }
+  }
 
-  /// Whether a message of such an upload is passed over without knowledge of its stream.
+  /// Whether a message of such an upload is passed over.
   mutating func passes(_ token: String, at sequence: UInt64, isLast: Bool) -> Bool {
     guard mayBeApplied(sequence) else {
-      passed = []
+      passed = [:]
       return false
     }
-    guard passed.contains(token) else { return false }
-    if isLast { passed.remove(token) }
+    guard let name = passed[token] else { return false }
+    // A collector that could not read the stream any more has applied only the messages before this one.
+    if let name, !isApplied(sequence, of: name) {
+      passed[token] = nil
+      return false
+    }
+    if isLast { passed[token] = nil }
     return true
   }
 
@@ -84,7 +93,7 @@ struct OmittedStreams {
 
   /// Called when the log is read again from its beginning.
   mutating func rewind() {
-    (first, behind, passed) = ([:], [:], [])
+    (first, behind, passed) = ([:], [:], [:])
     applied = .init(sequence: 0, mark: "")
   }
 

@@ -57,8 +57,7 @@ extension FileStore {
       let change = "something else has changed \(sidecar.file) (\(size) bytes instead of \(stored.bytes))"
       return finishLater(name, after: SystemError(operation: change, code: ESTALE), file: sidecar.file)
     }
-    guard let reading = FileReading([FileStretch(file, 0..<size)])
-    else { return }
+    guard let reading = FileReading([FileStretch(file, 0..<size)]) else { return }
     readSlice(name, sidecar, reading, RecordingDigests(receivedHead: sidecar.receivedHead))
   }
 

@@ -6,8 +6,9 @@ internal import Glibc
 internal import StreamServing
 
 extension FileStore {
-  /// The size in bytes from which on the record of a recording gets no more holes. It stays readable with the lines
-  /// about its end, and so does the sidecar, which contains all of it.
+  /// The size in bytes from which on the record of a collected recording gets no more holes. It stays readable with the
+  /// lines about its end, and so does the sidecar, which contains all of it. A server closes a recording with fewer:
+  /// ``GapRecord/mostLines``.
   static let largestGaps = RegularFile.maximumSize / 2
 
   func readGaps(

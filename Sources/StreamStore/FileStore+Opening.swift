@@ -148,15 +148,18 @@ extension FileStore {
     guard let former = stream.part, let previous = log.last(where: { $0.end != nil }), previous.number < former.number
     else { return nil }
     try stream.stored.check(length: stream.size)
-    try retryingInterrupts("unlink \(name.partial)") { unlinkat(directory, name.partial, 0) }
     let isShared = log.last?.isShared ?? false
+    // Comes first, because nothing has changed if the disk refuses it. Without this, each request of a peer could add a
+    // line to the log.
+    try parts.rewrite(log.filter { $0.number != former.number }, of: name.base, isSynced: durability != .none)
     do throws(SystemError) {
-      // Without this, each request of a peer could add a line to the log.
-      try parts.rewrite(log.filter { $0.number != former.number }, of: name.base, isSynced: durability != .none)
+      try retryingInterrupts("unlink \(name.partial)") { unlinkat(directory, name.partial, 0) }
       return try beginPart(name, after: previous, at: offset, isShared: isShared)
     } catch {
       // If this fails too, the next request begins the part.
-      _ = try? beginPart(name, after: previous, at: former.firstReceived, isShared: isShared)
+      if let again = try? beginPart(name, after: previous, at: former.firstReceived, isShared: isShared) {
+        stream.begin(as: again)
+      }
       throw error
     }
   }

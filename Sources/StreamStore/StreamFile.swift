@@ -15,7 +15,7 @@ final class StreamFile: StoredStream {
   let standing: StreamStanding
   private(set) var length: UInt64
   private(set) var gaps = GapRecord.Summary()
-  /// How many lines the recording's `.gaps` has.
+  /// How many lines the recording's `.gaps` had when it was read.
   private var gapLines = 0
   /// Whether the disk has the file's name.
   var isNameSynced = false
@@ -184,7 +184,14 @@ final class StreamFile: StoredStream {
   /// The stream continues in another file.
   func continueIn(_ name: StreamName, _ file: OpenFile, _ part: RecordingPart) {
     (self.name, stored, self.part) = (name, file, part)
-    (isNameSynced, untilTime, formerBeginning, gapLines) = (false, nil, nil, 0)
+    (isNameSynced, untilTime, formerBeginning) = (false, nil, nil)
+  }
+
+  /// The recording has begun once more, in a new file.
+  func begin(as new: StreamFile) {
+    guard let part = new.part else { return }
+    continueIn(new.name, new.stored, part)
+    (length, gaps) = (new.length, new.gaps)
   }
 
   func matches(
@@ -235,9 +242,8 @@ final class StreamFile: StoredStream {
 
   /// Returns false if the recording cannot begin elsewhere.
   private func moveBeginning(to offset: UInt64) throws(SystemError) -> Bool {
-    guard let moved = try store.moveBeginning(of: self, to: offset), let part = moved.part else { return false }
-    continueIn(moved.name, moved.stored, part)
-    (length, gaps, gapLines) = (moved.length, moved.gaps, moved.gapLines)
+    guard let moved = try store.moveBeginning(of: self, to: offset) else { return false }
+    begin(as: moved)
     // If this fails, only the sidecar is less complete.
     if let description { try? store.describe(self, description) }
     return true
@@ -254,7 +260,6 @@ final class StreamFile: StoredStream {
     self.length += length
     gaps.missing += length
     gaps.holesEnd = self.length
-    gapLines += 1
   }
 
   func synchronize(on loop: EventLoop, _ completion: @escaping (SystemError?) -> Void) {

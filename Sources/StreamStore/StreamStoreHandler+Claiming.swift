@@ -48,7 +48,8 @@ extension StreamStoreHandler {
       }
       trouble.hasClosed = true
       registry.closeFull(stream.name, for: quotaOwner(exchange))
-      return claim(restoredCount: count)
+      // The recording has none of its bytes, so it begins in the next part.
+      return claim(restoredCount: nil)
     }
     // Bytes that are not counted yet are from an earlier server. With a credential, the stream belongs to nobody else.
     let isOwn = count != nil || stream.isNew || head.credential != nil

@@ -119,7 +119,7 @@ enum Get {
 
   /// Decides how the record affects this download.
   ///
-  /// - Parameter isRecorded: whether a record exists. It may still be empty.
+  /// - Parameter isRecorded: whether a record existed before. Its download may not have begun.
   /// - Returns: the download to continue, or nil for a new one.
   private static func begin(
     _ unfinished: DownloadRecord.Unfinished?, _ isRecorded: Bool, _ record: DownloadRecord, _ target: DownloadTarget,

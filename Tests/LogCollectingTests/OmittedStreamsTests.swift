@@ -96,11 +96,22 @@ struct OmittedStreamsTests {
     checkpoint.applied = .init(sequence: 9, mark: "m9")
     checkpoint.omissions = [.init(base: "k-s0", sequence: 1)]
     var omitted = OmittedStreams([], after: checkpoint)
-    for token in ["a", "b"] { omitted.pass(token, isLast: false) }
-    omitted.pass("c", isLast: true)
+    for (token, name) in [("a", StreamName(base: "k-s1")), ("b", nil)] { omitted.pass(token, of: name, isLast: false) }
+    omitted.pass("c", of: nil, isLast: true)
     var found = ["a", "a", "a", "c"].enumerated().map { omitted.passes($1, at: 3, isLast: $0 == 1) }
     #expect(found == [true, true, false, false])
     found = [9, 10, 9].map { omitted.passes("b", at: $0, isLast: false) }
+    #expect(found == [true, false, false])
+  }
+
+  @Test("a message that an earlier collector has omitted is not passed over, although it applied the one before")
+  func passedUntilOmitted() {
+    var checkpoint = CollectorCheckpoint(stream: "sluice", created: "now", partition: "1/1")
+    checkpoint.applied = .init(sequence: 9, mark: "m9")
+    checkpoint.omissions = [.init(base: "k-s0", sequence: 5)]
+    var omitted = OmittedStreams([], after: checkpoint)
+    omitted.pass("t", of: StreamName(base: "k-s0"), isLast: false)
+    let found = [UInt64(4), 5, 6].map { omitted.passes("t", at: $0, isLast: false) }
     #expect(found == [true, false, false])
   }
 }
