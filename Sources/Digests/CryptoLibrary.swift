@@ -29,6 +29,7 @@ public enum CryptoLibrary {
 
   /// The algorithm of that name (EVP_MD_fetch(3)), for as long as the process lives.
   static func messageDigest(_ name: String) -> OpaquePointer {
+    // The provider has SHA-256 and SHA-512, so this fails only without memory, too.
     guard let digest = EVP_MD_fetch(context, name, nil) else { fatalError("libcrypto has no memory for \(name)") }
     return digest
   }
