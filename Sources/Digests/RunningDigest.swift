@@ -33,8 +33,8 @@ public struct RunningDigest: ~Copyable, @unchecked Sendable {
 
   /// A new context, which `setUp` initializes. `setUp` returns 1 on success.
   private static func context(_ setUp: (OpaquePointer) -> Int32) -> OpaquePointer {
-    // The algorithm exists, and a context that is copied is valid. So this fails only without memory, which also ends the
-    // process when Swift allocates an object.
+    // The algorithm exists, and a context that is copied is valid. So this fails only without memory, as Swift's own
+    // allocations do, which also end the process.
     guard let context = EVP_MD_CTX_new(), setUp(context) == 1 else { fatalError("libcrypto has no memory") }
     return context
   }
