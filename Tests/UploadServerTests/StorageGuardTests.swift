@@ -56,4 +56,25 @@ struct StorageGuardTests {
     // It was not used up.
     #expect(throws: SystemError.self) { try NamedThread("test") {}.detach() }
   }
+
+  @Test("once the settings of the stream are unsuitable, nothing is stored until a check finds them repaired")
+  func unsuitable() throws {
+    let flaw = Lock<String?>("it discards old messages")
+    let warnings = try EventLog<String>()
+    let guardian = StorageGuard(requiresProof: false, BrokerWitnesses()) {
+      true
+    } later: { _ in
+    } brokers: { () throws(BrokerError) in
+      if let flaw = flaw.withLock({ $0 }) { throw .unsuitableStream("uploads", reason: flaw) }
+      return ["a"]
+    }
+    guardian.report { reason in warnings.append(reason) }
+    #expect(guardian.mayStore)
+    guardian.connectionChanged(isConnected: true)
+    let warning = try warnings.first("the warning") { _ in true }
+    #expect(warning.hasPrefix("the server stores nothing until this is repaired: ") && !guardian.mayStore, "\(warning)")
+    flaw.withLock { $0 = nil }
+    guardian.connectionChanged(isConnected: true)
+    try waitUntil("the server stores again") { guardian.mayStore }
+  }
 }
