@@ -233,6 +233,48 @@ struct DownloadAnswersTests {
     #expect(try directory.names == ["file"] && directory.contents("file") == Self.content)
   }
 
+  @Test("a resource that has changed can be resumed once the part has no bytes of the earlier version")
+  func changed() throws {
+    let server = try ScriptedServer { connection, _ in
+      _ = try connection.head()
+      try connection.send("HTTP/1.1 200 OK\r\nETag: \"b\"\r\nContent-Length: 1000\r\n\r\n")
+      try connection.send(Array(Self.content[..<10]))
+      _ = connection.waitForEnd()
+    }
+    var configuration = FileDownload.Configuration(
+      request: UploadRequest(url: server.url), to: "\(directory.path)/file")
+    let left = try left(400)
+    configuration.resumeData = left
+    let resumable = try EventLog<(data: DownloadResumeData, size: Int)>()
+    let ended = try EventLog<DownloadSummary>()
+    let session = try UploadSession()
+    let download = FileDownload(configuration)
+    download.start(on: session) { event in
+      if case .resumable(let data) = event {
+        var status = stat()
+        resumable.append((data, lstat(left.path, &status) == 0 ? Int(status.st_size) : -1))
+      }
+      if case .ended(let summary) = event { ended.append(summary) }
+    }
+    let (data, size) = try resumable.first("the data for a resumption") { _ in true }
+    #expect(data.validator == "\"b\"" && data.byteCount == 0 && (0...10).contains(size), "\(data), \(size)")
+    download.cancel()
+    #expect(try ended.first("the end") { _ in true }.error?.kind == .cancelled)
+  }
+
+  @Test("if a file of that name appears during a download, every byte stays in the part, even without a version")
+  func takenName() async throws {
+    let directory = directory
+    let server = try server { connection in
+      _ = try directory.write("file", "mine")
+      try Self.send(connection, "200 OK", content: Self.content[...])
+    }
+    let (summary, _, _) = try await download(server.url, from: 0)
+    #expect(summary.error?.kind == .exists && summary.resumeData == nil, "\(summary)")
+    #expect(Set(directory.names) == ["file", "file.part"])
+    #expect(try directory.contents("file") == Array("mine".utf8) && directory.contents("file.part") == Self.content)
+  }
+
   @Test("a server whose responses break off, and state another length of the same version each time, ends the download")
   func otherLengths() async throws {
     let server = try ScriptedServer { connection, number in
