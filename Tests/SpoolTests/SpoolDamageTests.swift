@@ -115,6 +115,8 @@ struct SpoolDamageTests {
     bytes[Int(SpoolFormat.headerCopyOffset) + 20] ^= 1
     #expect(throws: SpoolError(.damagedHeader, path: Self.path)) { try open(bytes) }
     #expect(throws: SpoolError(.damagedHeader, path: Self.path)) { try open([]) }
+    let zeros = [UInt8](repeating: 0, count: bytes.count)
+    #expect(throws: SpoolError(.damagedHeader, path: Self.path), "the disk has lost it") { try open(zeros) }
     #expect(throws: SpoolError(.notASpool, path: Self.path)) {
       try open(Array("RIFF".utf8) + Array(repeating: 7, count: 99))
     }
