@@ -5,10 +5,11 @@ import Glibc
 import NetworkTesting
 import PropertyTesting
 import Spool
-import SpooledStreams
 import StreamBuffers
 import Synchronization
 import Testing
+
+@testable import SpooledStreams
 
 @Suite("A circular buffer over a spool")
 struct SpooledStretchTests {
@@ -100,6 +101,18 @@ struct SpooledStretchTests {
     #expect(consumer.isFinished && consumer.head == total)
     try spool.finish(backlog.stretch, isDelivered: true)
     #expect(try directory.stretches() == [], "\(seed)")
+  }
+
+  @Test("a consumer that finds bytes being written to the disk is woken once, when they are written")
+  func beingWritten() {
+    let stretch = SpooledStretch(kept: 0..<0, released: 0, capacity: 1 << 20, load: { _ in }, keep: {})
+    stretch.took(upTo: 100)
+    guard case .empty = stretch.read(at: 0, maximum: 10, oldestInMemory: 100) else {
+      Issue.record("the bytes can be neither read nor missing")
+      return
+    }
+    let wakeUps = [stretch.wrote(upTo: 100), stretch.wrote(upTo: 100)]
+    #expect(wakeUps == [true, false])
   }
 
   @Test("a second process on the same spool is refused, and another stream is not")
