@@ -180,6 +180,7 @@ struct LoopFiguresTests {
     figures.streamEnded(&streams[1], .failed, now: 3)
     let fifth = figures.takeInterval()
     #expect(fifth.live == 3 && fifth.fewestLive == 3)
+    #expect(fifth.fewestAfterLoss == nil, "it is stated only if some have returned")
     figures.interrupted(&streams[2], cause: "reset", now: 4)
     figures.connected(&streams[2], after: 1)
     figures.runEnded()

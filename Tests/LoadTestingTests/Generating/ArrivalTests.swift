@@ -162,4 +162,14 @@ struct ArrivalTests {
       }
     }
   }
+
+  @Test("a load test with an arrival rate may be limited to one request at a time")
+  func oneAtATime() throws {
+    _ = try loadTest("http://127.0.0.1:9/") {
+      $0.sendsRequestPerMessage = true
+      $0.resumable = .never
+      $0.arrivals = .init(rate: 20)
+      $0.arrivals?.maximumUnderWay = 1
+    }
+  }
 }

@@ -100,6 +100,8 @@ struct LoadChecksTests {
     #expect(throws: one) { try addresses(ports + 1) { $0.localAddresses = ["127.0.0.7"] } }
     #expect(throws: one) { try addresses(ports + 1) { $0.request.url = "http://192.168.0.1/" } }
     #expect(one.remedy == .moreAddresses(2) && "\(one)".contains("Name 2 local addresses of this machine"), "\(one)")
+    let twice = LoadError.tooFewPorts(streams: 2 * ports, addresses: 1, portsOfEach: ports)
+    #expect(twice.remedy == .moreAddresses(2), "no more than necessary")
     #expect(try addresses(ports + 1) { $0.request.unixSocket = "/run/x.sock" }.isEmpty)
   }
 
