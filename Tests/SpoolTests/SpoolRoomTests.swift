@@ -70,6 +70,24 @@ struct SpoolRoomTests {
     #expect(!disk.hasPunchedBeyondEnd)
   }
 
+  @Test(
+    "space that could not be returned is returned later, unless the file system does not support it",
+    arguments: [(EIO, 3), (EOPNOTSUPP, 1), (ENOSYS, 1)] as [(Int32, Int)])
+  func notReturned(code: Int32, attempts: Int) throws {
+    let disk = TestDisk()
+    let file = try make(disk, blocks: 3000)
+    try file.append(pattern, at: 0, count: 1000 * SpoolFormat.payloadSize)
+    try file.commit()
+    let before = disk.calls[.punchHole] ?? 0
+    disk.lasting[.punchHole] = (from: 1, code: code)
+    for released in [300, 600, 900] as [UInt64] {
+      file.release(upTo: released * SpoolFormat.payload)
+      try file.commit()
+    }
+    #expect((disk.calls[.punchHole] ?? 0) - before == attempts)
+    #expect(try file.readAll(from: 900 * SpoolFormat.payload).missing.isEmpty)
+  }
+
   @Test("synced blocks without a checkpoint survive a power cut, and nothing else is written")
   func blocksAlone() throws {
     let disk = TestDisk()
