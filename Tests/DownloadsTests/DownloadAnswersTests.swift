@@ -275,6 +275,26 @@ struct DownloadAnswersTests {
     #expect(try directory.contents("file") == Array("mine".utf8) && directory.contents("file.part") == Self.content)
   }
 
+  @Test("a download whose every response breaks off after some bytes does not give up")
+  func slowly() async throws {
+    let server = try ScriptedServer { connection, _ in
+      let head = try connection.head()
+      let start = head["Range"].flatMap { Int($0.dropFirst(6).dropLast()) } ?? 0
+      let range = start > 0 ? "Content-Range: bytes \(start)-999/1000\r\n" : ""
+      try connection.send(
+        "HTTP/1.1 \(start > 0 ? 206 : 200) x\r\nETag: \"a\"\r\n\(range)Content-Length: \(1000 - start)\r\n\r\n")
+      try connection.send(Array(Self.content[start..<start + 100]))
+    }
+    let (summary, startedOver, requests) = try await download(server.url, from: 0) {
+      $0.retry.maximumCeiling = .milliseconds(5)
+      // The third attempt in a row without progress would be the last one.
+      $0.retry.giveUpAfter = .zero
+    }
+    #expect(summary.error == nil && startedOver.isEmpty, "\(summary), \(startedOver)")
+    #expect(requests == (0..<10).map { "\($0 + 1) from \($0 * 100)" })
+    #expect(try directory.names == ["file"] && directory.contents("file") == Self.content)
+  }
+
   @Test("a server whose responses break off, and state another length of the same version each time, ends the download")
   func otherLengths() async throws {
     let server = try ScriptedServer { connection, number in
