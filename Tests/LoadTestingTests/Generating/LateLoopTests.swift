@@ -45,4 +45,38 @@ struct LateLoopTests {
     #expect(loop.figures.totals.streams.started == 5 && loop.figures.totals.streams.finished == 5)
     #expect(loop.figures.totals.messages.due == planned && loop.figures.totals.messages.acknowledged == planned)
   }
+
+  /// A stream that has failed.
+  private final class FailedStream: PacedStream {
+    let isAcknowledged = false
+    func begin() {}
+    func quiet() {}
+    func stop(isDue: Bool) {}
+    func finish() {}
+    func finishUnacknowledged() {}
+  }
+
+  @Test("an outage that lasts until the end of the run is counted once, however often the run is stopped")
+  func stoppedTwice() throws {
+    var configuration = LoadConfiguration(request: UploadRequest(url: "http://127.0.0.1:9/"))
+    configuration.duration = .seconds(3600)
+    let plan = LoadRunPlan(
+      configuration, bytes: try BodyBytes(.pattern, seed: 0), localAddresses: [], clock: RunClock(origin: .now)
+    ) { _ in }
+    let (isIdle, isStopped) = (try EventCounter(), try EventCounter())
+    let loop = try LoadLoop(plan, report: { _ in }, idle: { isIdle.signal() })
+    loop.eventLoop.execute {
+      let outage = StreamOutage(start: 0, cause: "connection-lost", countedCause: nil, pausedFor: 0, pauseStartedAt: 0)
+      loop.ended(FailedStream(), LoadPlace(index: 0), thinkTime: 0, .failed, outage)
+      // After the loop has prepared the next stream in this place, which waits.
+      loop.eventLoop.atEndOfTurn {
+        loop.stop(isDue: false)
+        loop.stop(isDue: true)
+        isStopped.signal()
+      }
+    }
+    #expect(waitUntilReadable(isIdle.descriptor) && waitUntilReadable(isStopped.descriptor))
+    loop.session.close()
+    #expect(loop.figures.histograms[.outage].count == 1)
+  }
 }
