@@ -5,9 +5,10 @@ import EventLoops
 import Glibc
 import PropertyTesting
 import Spool
-import SpooledStreams
 import StreamBuffers
 import Testing
+
+@testable import SpooledStreams
 
 @Suite("A spool whose process was killed")
 struct KilledSpoolTests {
@@ -87,6 +88,37 @@ struct KilledSpoolTests {
     #expect(try directory.stretches() == [], "\(seed)")
     #expect(try SpoolDirectory.inMemory(spool.backlog) == [], "\(seed)")
     #expect(directory.events.isEmpty, "\(seed): \(directory.events)")
+  }
+
+  @Test("the bytes of a file are sent although another version has written the part in memory, which stays as it is")
+  func otherVersion() throws {
+    let directory = try SpoolDirectory()
+    let total: UInt64 = 5000
+    do {
+      let spool = try directory.open()
+      let buffer = try spool.begin(description: "", capacity: 64 << 10, overflow: .refuse)
+      try Self.capture(Left(total: total, acknowledged: 0, words: ""), buffer, isUrgent: false)
+      #expect(try spool.finish(buffer.stretch, isDelivered: false) == 0)
+    }
+    let memory = SharedStretch(id: try #require(try directory.newest()).id).bufferPath
+    let foreign = [UInt8](repeating: 7, count: 1 << 20)
+    let file = Glibc.open(memory, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0o600)
+    try #require(file >= 0)
+    defer { unlink(memory) }
+    let written = write(file, foreign, foreign.count)
+    close(file)
+    try #require(written == foreign.count)
+    let spool = try directory.open()
+    let backlog = try #require(try spool.opened(spool.backlog.first), "\(directory.events)")
+    #expect(backlog.kept == 0..<total)
+    #expect(directory.events.contains(.unreadable(SpoolError(.notASpool, path: memory))), "\(directory.events)")
+    guard let ends = backlog.takeEnds() else { throw SpooledStretchTests.Failure(reason: "taken already") }
+    var consumer = ends.consumer
+    var cursor: UInt64 = 0
+    while cursor < total { try #require(try SpooledStretchTests.read(&consumer, &cursor, 8192, Seed(1)) == 0) }
+    try spool.finish(backlog.stretch, isDelivered: true)
+    var status = stat()
+    #expect(stat(memory, &status) == 0 && Int(status.st_size) == foreign.count)
   }
 
   @Test("stretches that are delivered while the spool examines them leave no file")

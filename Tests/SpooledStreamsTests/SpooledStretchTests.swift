@@ -108,7 +108,7 @@ struct SpooledStretchTests {
     let stretch = SpooledStretch(kept: 0..<0, released: 0, capacity: 1 << 20, load: { _ in }, keep: {})
     stretch.took(upTo: 100)
     guard case .empty = stretch.read(at: 0, maximum: 10, oldestInMemory: 100) else {
-      Issue.record("the bytes can be neither read nor missing")
+      Issue.record("the bytes were read, or are missing")
       return
     }
     let wakeUps = [stretch.wrote(upTo: 100), stretch.wrote(upTo: 100)]
