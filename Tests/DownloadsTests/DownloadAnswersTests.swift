@@ -262,6 +262,42 @@ struct DownloadAnswersTests {
     #expect(try ended.first("the end") { _ in true }.error?.kind == .cancelled)
   }
 
+  @Test("bytes that the disk refuses at the end of a cancelled download do not count", arguments: [1, 10])
+  func refusedAtEnd(count: Int) throws {
+    let server = try ScriptedServer { connection, _ in
+      _ = try connection.head()
+      try connection.send("HTTP/1.1 200 OK\r\nETag: \"a\"\r\nContent-Length: 1000\r\n\r\n")
+      try connection.send(Array(Self.content[..<count]))
+      _ = connection.waitForEnd()
+    }
+    var configuration = FileDownload.Configuration(
+      request: UploadRequest(url: server.url), to: "\(directory.path)/file")
+    configuration.progressInterval = .milliseconds(5)
+    let (written, ended) = (try EventLog<UInt64>(), try EventLog<DownloadSummary>())
+    let session = try UploadSession()
+    let download = FileDownload(configuration)
+    download.start(on: session) { event in
+      if case .progress(let progress) = event { written.append(progress.written) }
+      if case .ended(let summary) = event { ended.append(summary) }
+    }
+    try written.first("the bytes in the part") { $0 == UInt64(count) }
+    let part = "\(directory.path)/file.part"
+    let descriptors = try fileNames(in: "/proc/self/fd").compactMap { Int32($0) }
+    let found = descriptors.first { descriptor in
+      var target = [CChar](repeating: 0, count: 4096)
+      let length = max(0, readlink("/proc/self/fd/\(descriptor)", &target, target.count))
+      return String(decoding: target[..<length].map(UInt8.init(bitPattern:)), as: UTF8.self) == part
+    }
+    let number = try #require(found)
+    // A pipe replaces the file, because a pipe cannot be synced.
+    var ends: [Int32] = [-1, -1]
+    #expect(pipe(&ends) == 0 && dup2(ends[1], number) == number)
+    for end in ends { close(end) }
+    download.cancel()
+    let summary = try ended.first("the end") { _ in true }
+    #expect(summary.error?.kind == .cancelled && summary.resumeData == nil, "\(summary)")
+  }
+
   @Test("if a file of that name appears during a download, every byte stays in the part, even without a version")
   func takenName() async throws {
     let directory = directory
