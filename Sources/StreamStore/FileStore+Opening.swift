@@ -148,16 +148,16 @@ extension FileStore {
     guard let former = stream.part, let previous = log.last(where: { $0.end != nil }), previous.number < former.number
     else { return nil }
     try stream.stored.check(length: stream.size)
-    let isShared = log.last?.isShared ?? false
+    let writers = log.last?.otherWriters ?? .nobody
     // Comes first, because nothing has changed if the disk refuses it. Without this, each request of a peer could add a
     // line to the log.
     try parts.rewrite(log.filter { $0.number != former.number }, of: name.base, isSynced: durability != .none)
     do throws(SystemError) {
       try retryingInterrupts("unlink \(name.partial)") { unlinkat(directory, name.partial, 0) }
-      return try beginPart(name, after: previous, at: offset, isShared: isShared)
+      return try beginPart(name, after: previous, at: offset, otherWriters: writers)
     } catch {
       // If this fails too, the next request begins the part.
-      if let again = try? beginPart(name, after: previous, at: former.firstReceived, isShared: isShared) {
+      if let again = try? beginPart(name, after: previous, at: former.firstReceived, otherWriters: writers) {
         stream.begin(as: again)
       }
       throw error

@@ -75,7 +75,7 @@ extension FileStore {
     part.count = contentCount(of: stream)
     part.owner = owner ?? part.owner
     // If this is not finished, the next server continues the recording.
-    part.isShared = isShared(stream.name)
+    part.otherWriters = otherWriters(of: stream.name)
     if stream.name.finalExtension == ".wav" {
       part.head = wavHead(of: stream.stored)?.bytes ?? []
     }
@@ -125,21 +125,22 @@ extension FileStore {
     disk.sync(.named(name.gaps, in: directory), "fdatasync \(name.gaps)", in: directory) { _ in }
   }
 
-  /// Records for the next server that a growing recording must not be removed with an upload.
-  func noteShared(_ name: StreamName) throws(SystemError) {
+  /// Records for the next server who else has written to a growing recording.
+  func noteOtherWriters(_ writers: OtherWriters, of name: StreamName) throws(SystemError) {
     let log = try parts.lines(of: name.base)
     var part = log.last ?? RecordingPart(file: name.final)
-    guard part.end == nil, !part.isShared, isThere(name.recording(part.number).partial) else { return }
+    let all = part.otherWriters.joined(by: writers)
+    guard part.end == nil, part.otherWriters != all, isThere(name.recording(part.number).partial) else { return }
     if log.isEmpty, !name.streamID.isEmpty { part.streamID = name.streamID }
-    part.isShared = true
+    part.otherWriters = all
     try parts.append(part, to: name.base)
     syncLog(name)
   }
 
-  /// True if this is unknown.
-  func isShared(_ name: StreamName) -> Bool {
-    guard let log = try? parts.lines(of: name.base) else { return true }
-    return log.last?.isShared ?? false
+  /// Anyone, if this is unknown.
+  func otherWriters(of name: StreamName) -> OtherWriters {
+    guard let log = try? parts.lines(of: name.base) else { return .anyone }
+    return log.last?.otherWriters ?? .nobody
   }
 
   /// Records for the next server the final name of an unfinished recording.
@@ -187,9 +188,9 @@ extension FileStore {
   /// Begins the recording that follows a closed one. It has its own header if its format needs one, and begins at a
   /// frame.
   ///
-  /// - Parameter isShared: whether it must not be removed with an upload.
+  /// - Parameter writers: who has written to it before, if its beginning moves.
   func beginPart(
-    _ name: StreamName, after previous: RecordingPart, at offset: UInt64, isShared: Bool = false
+    _ name: StreamName, after previous: RecordingPart, at offset: UInt64, otherWriters writers: OtherWriters = .nobody
   ) throws(SystemError) -> StreamFile {
     guard offset <= StreamPlacement.largestOffset else {
       throw SystemError(operation: "begin a recording at the offset \(offset)", code: EFBIG)
@@ -197,7 +198,7 @@ extension FileStore {
     var name = name.recording(previous.number + 1)
     var part = RecordingPart(file: name.final)
     part.streamID = name.streamID
-    part.isShared = isShared
+    part.otherWriters = writers
     (part.start, part.firstReceived) = (offset, offset)
     var beginning: [UInt8] = []
     var missing: [Range<UInt64>] = []

@@ -160,8 +160,8 @@ extension FileStore {
   private func log(_ closed: RecordingPart, _ next: RecordingPart, of base: String) throws(SystemError) {
     let lines = try parts.lines(of: base)
     var (closed, next) = (closed, next)
-    closed.isShared = lines.last?.isShared ?? false
-    next.isShared = closed.isShared
+    closed.otherWriters = lines.last?.otherWriters ?? .nobody
+    next.otherWriters = closed.otherWriters
     guard lines.count >= Self.longLog else {
       try parts.append(closed, next, to: base)
       return

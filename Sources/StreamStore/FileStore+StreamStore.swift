@@ -15,7 +15,8 @@ extension FileStore: StreamStore {
   package func note(_ note: RecordingNote, on name: StreamName) throws(SystemError) {
     switch note {
     case .distrusted: try noteDistrusted(name)
-    case .shared: try noteShared(name)
+    case .shared: try noteOtherWriters(.anyone, of: name)
+    case .discarded(let owner): try noteOtherWriters(.discarded(owner), of: name)
     case .unfinished(let owner): noteUnfinished(name, owner: owner)
     case .stored(let owner): attribute(name, to: owner)
     }
@@ -27,7 +28,7 @@ extension FileStore: StreamStore {
     // Touched on the loop's thread only; the worker merely carries it back there.
     nonisolated(unsafe) let ended = ended
     switch remains {
-    case .ownRecording where isShared(name): return false
+    case .ownRecording(let owner) where !otherWriters(of: name).areOnly(owner): return false
     case .record where !isDiscarded(name):
       forgetClosed(name)
       return false

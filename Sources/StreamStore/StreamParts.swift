@@ -6,6 +6,28 @@ internal import Glibc
 internal import HTTPMessages
 internal import StreamServing
 
+/// Who has written to a growing recording besides the uploads that the next server finds.
+enum OtherWriters: Equatable, Sendable {
+  case nobody
+  /// Uploads of one owner that were cancelled or refused.
+  case discarded(UploadOwner)
+  case anyone
+
+  /// Whether only uploads of this owner have written to the recording.
+  func areOnly(_ owner: UploadOwner) -> Bool {
+    switch self {
+    case .nobody: true
+    case .discarded(let other): other == owner
+    case .anyone: false
+    }
+  }
+
+  func joined(by others: OtherWriters) -> OtherWriters {
+    if others == .nobody { return self }
+    return self == .nobody || self == others ? others : .anyone
+  }
+}
+
 /// One recording of a stream, as described in the stream's log.
 struct RecordingPart: Equatable, Sendable {
   /// The largest number that is read from the name of a file.
@@ -32,8 +54,8 @@ struct RecordingPart: Equatable, Sendable {
   var head: [UInt8] = []
   /// Whether it ended because it reached its limit. The next part, and uploads, continue where it ends.
   var isSplit = false
-  /// Whether it must not be removed with an upload, because others have written to it or may have.
-  var isShared = false
+  /// Who else has written to it, or may have. It is removed only with an upload of the same owner.
+  var otherWriters = OtherWriters.nobody
   /// Whether it is being removed, with the recordings into which the stream was divided before.
   var isDiscarded = false
   /// What is known of the previous parts, if the last of them was split; nil otherwise.
@@ -61,6 +83,10 @@ struct RecordingPart: Equatable, Sendable {
     var fields = StructuredDictionary()
     func set(_ key: String, _ value: BareItem) { fields.set(key, .item(Item(value))) }
     func set(_ key: String, _ number: UInt64) { set(key, .integer(Int64(clamping: number))) }
+    func set(_ owner: UploadOwner, client: String, credential key: String) {
+      set(client, .displayString(owner.address))
+      if let credential = owner.credential { set(key, .bytes(credential)) }
+    }
     set("part", UInt64(number))
     set("file", .string(file))
     if let streamID { set("stream", .string(streamID)) }
@@ -70,13 +96,14 @@ struct RecordingPart: Equatable, Sendable {
     // A request may begin at the largest integer, and its bytes follow. The recording must be closed nevertheless.
     if let end { set("end", min(end, UInt64(BareItem.largestInteger))) }
     set("count", count)
-    if let owner {
-      set("client", .displayString(owner.address))
-      if let credential = owner.credential { set("credential", .bytes(credential)) }
-    }
+    if let owner { set(owner, client: "client", credential: "credential") }
     if !head.isEmpty { set("head", .bytes(head)) }
     if isSplit { set("split", .boolean(true)) }
-    if isShared { set("shared", .boolean(true)) }
+    switch otherWriters {
+    case .nobody: break
+    case .discarded(let owner): set(owner, client: "discarder", credential: "discarder-credential")
+    case .anyone: set("shared", .boolean(true))
+    }
     if isDiscarded { set("discarded", .boolean(true)) }
     if let series {
       set("series", series.start)
@@ -92,6 +119,11 @@ struct RecordingPart: Equatable, Sendable {
     func count(_ key: String) -> UInt64? {
       if case .integer(let number)? = value(key), number >= 0 { UInt64(number) } else { nil }
     }
+    func client(_ key: String, credential: String) -> UploadOwner? {
+      guard case .displayString(let address)? = value(key) else { return nil }
+      if case .bytes(let bytes)? = value(credential) { return UploadOwner(credential: bytes, address: address) }
+      return UploadOwner(address: address)
+    }
     let series = count("series").map {
       Series(start: $0, missing: count("missing") ?? 0, holesEnd: count("holes") ?? 0)
     }
@@ -104,13 +136,14 @@ struct RecordingPart: Equatable, Sendable {
     (self.start, firstReceived, headerLength, self.count) = (start, first, header, count)
     if case .integer(let end)? = value("end"), end >= 0 { self.end = UInt64(end) }
     if case .string(let id)? = value("stream") { streamID = id }
-    if case .displayString(let address)? = value("client") {
-      owner = UploadOwner(credential: nil, address: address)
-      if case .bytes(let credential)? = value("credential") { owner?.credential = credential }
-    }
+    owner = client("client", credential: "credential")
     if case .bytes(let head)? = value("head") { self.head = head }
     if case .boolean(true)? = value("split") { isSplit = true }
-    if case .boolean(true)? = value("shared") { isShared = true }
+    if case .boolean(true)? = value("shared") {
+      otherWriters = .anyone
+    } else if let owner = client("discarder", credential: "discarder-credential") {
+      otherWriters = .discarded(owner)
+    }
     if case .boolean(true)? = value("discarded") { isDiscarded = true }
     self.series = series
   }

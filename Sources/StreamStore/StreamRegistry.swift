@@ -123,8 +123,21 @@ package final class StreamRegistry {
   private func share(_ name: StreamName) {
     if case .others? = takers[name] { return }
     takers[name] = .others
+    record(.shared, on: name)
+  }
+
+  /// Records the end of an upload before all uploads of the earlier server are known. Otherwise, these and the next
+  /// server would not learn whose bytes the recording contains.
+  private func recordEnd(of holder: any RecordingHolder, in name: StreamName, isSharer: Bool, discardsBytes: Bool) {
+    guard discardsBytes else { return share(name) }
+    // No upload that is unknown has written to a recording that began under this server.
+    if case .beginner? = takers[name] { return }
+    if isSharer { record(.discarded(by: holder.owner), on: name) }
+  }
+
+  private func record(_ note: RecordingNote, on name: StreamName) {
     do throws(SystemError) {
-      try store.note(.shared, on: name)
+      try store.note(note, on: name)
     } catch {
       emit(
         ServerEvent(
@@ -219,9 +232,10 @@ package final class StreamRegistry {
   package func restored(but hasUnknownUploads: @escaping (StreamName) -> Bool = { _ in false }) {
     self.hasUnknownUploads = hasUnknownUploads
     takers = takers.filter { hasUnknownUploads($0.key) }
-    for (name, entry) in unattended where entry.discarder != nil && !hasUnknownUploads(name) {
+    for (name, entry) in unattended where !hasUnknownUploads(name) {
+      guard let discarder = entry.discarder else { continue }
       unattended[name] = nil
-      if !passOn(name, ownsFile: true), !discard(name, { _ in }) { leave(name, for: entry.owner) }
+      if !passOn(name, ownsFile: true), !discard(name, of: discarder.owner, { _ in }) { leave(name, for: entry.owner) }
     }
     if !unattended.isEmpty { closeSilent() }
   }
@@ -236,7 +250,10 @@ package final class StreamRegistry {
   ) -> RecordingOutcome {
     if case .distrust(let error) = end { distrusted.add(name, error) }
     let isSharer = removeSharer(holder, of: name)
-    if !end.discardsBytes, takers[name] != nil { share(name) }
+    // An upload of the earlier server may end without a request that takes the recording.
+    if takers[name] != nil || (isSharer && hasUnknownUploads(name)) {
+      recordEnd(of: holder, in: name, isSharer: isSharer, discardsBytes: end.discardsBytes)
+    }
     guard holders[name] === holder else {
       // The bytes that it leaves must not be removed with the other uploads.
       if isSharer, !end.discardsBytes { holders[name]?.lostRecording() }
@@ -255,7 +272,7 @@ package final class StreamRegistry {
     }
     // No other upload may continue such a recording, but it may contain bytes that were acknowledged to another client.
     let isCountedOn = sharers[name]?.contains { $0.continuesRecording } ?? false
-    if end.discardsBytes, holder.ownsFile, !isCountedOn, discard(name, removal) { return .removing }
+    if end.discardsBytes, holder.ownsFile, !isCountedOn, discard(name, of: holder.owner, removal) { return .removing }
     switch end {
     case .expire: return close(name, for: holder.owner, because: "its upload is over") ? .closing : .left
     case .close: return close(name, for: holder.owner) ? .closing : .left
@@ -265,10 +282,12 @@ package final class StreamRegistry {
     }
   }
 
-  /// Removes a recording that belongs to one upload only. Returns false if others may have written to it before this
-  /// server started.
-  private func discard(_ name: StreamName, _ removal: @escaping (SystemError?) -> Void) -> Bool {
-    guard removals.begin(.ownRecording, of: name, removal) else { return false }
+  /// Removes a recording that belongs to one upload only. Returns false if other owners may have written to it before
+  /// this server started.
+  private func discard(
+    _ name: StreamName, of owner: UploadOwner, _ removal: @escaping (SystemError?) -> Void
+  ) -> Bool {
+    guard removals.begin(.ownRecording(of: owner), of: name, removal) else { return false }
     distrusted.remove(name)
     return true
   }

@@ -49,6 +49,8 @@ package enum RecordingNote {
   case distrusted
   /// For a later server: several uploads have written to it, or may have.
   case shared
+  /// For a later server: an upload of that owner has written to it, and was cancelled or refused.
+  case discarded(by: UploadOwner)
   /// For a later server: its final name, as in the stream's name, and its owner.
   case unfinished(owner: UploadOwner?)
   /// Its bytes without a known owner count against the quota of that owner.
@@ -59,8 +61,8 @@ package enum RecordingNote {
 package enum StreamRemains {
   /// The growing recording. A complete one stays.
   case growingRecording
-  /// The same, unless it was recorded as shared.
-  case ownRecording
+  /// The same, unless it was recorded that others than that owner have written to it.
+  case ownRecording(of: UploadOwner)
   /// The records of a stream whose recordings were all removed, or the remains of a removal by an earlier server.
   case record
 }

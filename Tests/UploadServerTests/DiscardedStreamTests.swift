@@ -343,11 +343,83 @@ struct DiscardedStreamTests {
 
   @Test(
     "the same while a server has not loaded all uploads of the previous one", arguments: ["text", "divided"],
-    // With this seed, an upload of another owner continues the recording of one that its server does not know.
-    Seed.several(3) + [Seed(13_797_866_301_627_399_929)])
+    // With these seeds, an upload of another owner continues the recording of one that its server does not know. With
+    // the second, it is cancelled before any server knows both.
+    Seed.several(3) + [Seed(13_797_866_301_627_399_929), Seed(17_869_139_811_026_373_471)])
   func unlisted(_ format: String, _ seed: Seed) async {
     await #expect(processExitsWith: .success) { [format = format as String, value = seed.value as UInt64] in
       try DiscardedStreamTests.run(format, "listing", value)
+    }
+  }
+
+  @Test(
+    "the bytes of an upload that ends while the one before it is unknown stay, unless one owner cancels both",
+    arguments: [true, false])
+  func endsEarly(_ isCancelled: Bool) async {
+    await #expect(processExitsWith: .success) { [isCancelled = isCancelled as Bool] in
+      for isOwn in [true, false] {
+        for restarts in [[], ["before"], ["after"], ["before", "after"]] {
+          try DiscardedStreamTests.endEarly(isCancelled: isCancelled, isOwn: isOwn, restarts)
+        }
+      }
+    }
+  }
+
+  /// - Parameters:
+  ///   - isCancelled: whether the second upload is cancelled. Otherwise it gets more bytes than it announced.
+  ///   - isOwn: whether both uploads have the same owner.
+  ///   - restarts: when the server restarts: before or after the end of the second upload.
+  private static func endEarly(isCancelled: Bool, isOwn: Bool, _ restarts: [String]) throws {
+    let cell = "cancelled: \(isCancelled), one owner: \(isOwn), restarts: \(restarts)"
+    let (directory, sockets) = (TemporaryDirectory(), TemporaryDirectory())
+    func server() throws -> TestServer {
+      unlink(sockets.path + "/socket")
+      return try TestServer(in: directory) { $0.listen.append(.unix(path: sockets.path + "/socket")) }
+    }
+    var test = try server()
+    func restart() throws {
+      test.stop()
+      test = try server()
+    }
+    let first = try test.create("/t.txt", ["Stream-ID: a"])
+    try test.append(first, at: 0, "abc")
+    open_gate_fail(EIO, "/.uploads/.")
+    try restart()
+    let other = try RawClient(test.server.localAddresses[isOwn ? 0 : 1])
+    let length = isCancelled ? [] : ["Upload-Length: 4"]
+    try other.request(
+      "POST", "/t.txt", ["Upload-Complete: ?0", "Stream-ID: a", "Stream-Offset: 3"] + length, body: "def")
+    let created = try other.final().answer
+    guard let second = created["location"] else { throw TestFailure("\(cell): \(created)") }
+    if restarts.contains("before") { try restart() }
+    let client = try test.connect()
+    if isCancelled {
+      try client.request("DELETE", second)
+    } else {
+      try client.patch(second, at: 3, body: "ghi")
+    }
+    let ended = try client.final().answer
+    try require(ended.status == (isCancelled ? 204 : 400), "\(cell): \(ended)")
+    if restarts.contains("after") { try restart() }
+    open_gate_fail(0, "")
+    try waitUntil("\(cell): the first upload can be cancelled") {
+      let last = try test.connect()
+      try last.request("DELETE", first)
+      return try last.final().answer.status == 204
+    }
+    // The removal has ended before the response.
+    let left = directory.exists("t-a.part") ? try directory.text("t-a.part") : ""
+    try require(left == (isCancelled && isOwn ? "" : "abcdef"), "\(cell): \(left) is left")
+    test.stop()
+  }
+
+  @Test("a line of a stream's log keeps who else has written to the recording")
+  func otherWriters() {
+    let owners = [UploadOwner(address: "unix"), UploadOwner(credential: [1, 2], address: "192.0.2.7")]
+    for writers in [OtherWriters.nobody, .anyone] + owners.map({ OtherWriters.discarded($0) }) {
+      var part = RecordingPart(file: "t-a.txt")
+      part.otherWriters = writers
+      #expect(part.text.flatMap { RecordingPart(parsing: $0) } == part)
     }
   }
 
