@@ -11,6 +11,8 @@ struct ResponseHeadAssembler {
   private var status: Int?
   private var isHTTP10 = false
   private var fields = HeaderFields()
+  /// The fields of the last head. The next interim response has the same names, and their texts are used again.
+  private var previous: [HeaderFields.Field] = []
   /// The trailer fields of the last response (RFC 9110, section 6.5).
   private(set) var trailers = HeaderFields()
 
@@ -31,7 +33,7 @@ struct ResponseHeadAssembler {
       let name = UnsafeRawBufferPointer(rebasing: line[..<colon])
       let value = Self.trimmed(UnsafeRawBufferPointer(rebasing: line[(colon + 1)...]))
       if status != nil {
-        Self.append(name, value, to: &fields)
+        append(name, value)
       } else if trailers.all.count < Self.trailerLimit {
         Self.append(name, value, to: &trailers)
       }
@@ -44,8 +46,25 @@ struct ResponseHeadAssembler {
     var response = HTTPResponse(status: status, fields: fields)
     response.isHTTP10 = isHTTP10
     self.status = nil
+    previous = fields.all
     fields = HeaderFields()
     return response
+  }
+
+  /// Adds a field to the head.
+  private mutating func append(_ name: UnsafeRawBufferPointer, _ value: UnsafeRawBufferPointer) {
+    let index = fields.all.count
+    if index < previous.count, Self.isSame(previous[index].rawName, name), value.allOctets(Octet.isFieldContent) {
+      fields.append(HeaderFields.Field(checkedName: previous[index].rawName, checkedValue: Self.text(value)))
+    } else {
+      Self.append(name, value, to: &fields)
+    }
+  }
+
+  private static func isSame(_ text: String, _ bytes: UnsafeRawBufferPointer) -> Bool {
+    guard text.utf8.count == bytes.count, let address = bytes.baseAddress else { return false }
+    // As many bytes as the text, which has an address because it is not empty.
+    return text.utf8.span.withUnsafeBufferPointer { memcmp($0.baseAddress!, address, bytes.count) == 0 }
   }
 
   private static func append(

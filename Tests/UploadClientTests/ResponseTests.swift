@@ -1,3 +1,4 @@
+import PropertyTesting
 import Testing
 
 @testable import UploadClient
@@ -45,6 +46,28 @@ struct ResponseTests {
     #expect(found.count == 1 && found[0].fields.lines == ["X: a\u{FFFD}b", "Y: \u{c3}\u{a9}", "x: c"])
     #expect(found[0]["X"] == "a\u{FFFD}b", "the first of two lines")
     #expect(found[0].fields["X"] == "a\u{FFFD}b, c")
+  }
+
+  @Test("a head does not depend on the heads before it", arguments: Seed.several(20))
+  func afterOthers(_ seed: Seed) {
+    var random = seed.generator
+    let names = ["Upload-Offset", "upload-offset", "Upload-Offsets", "Date", "A", "a", "A B", "", "X\u{e9}"]
+    let values = ["", "1", "234567", " b\t", "a\u{1}b", "\u{e9}", "Fri, 20 Nov 2026 17:22:19 GMT"]
+    var assembler = ResponseHeadAssembler()
+    for _ in 0..<30 {
+      // Mostly the same fields in the same order, as in the interim responses of an upload.
+      let fields = (0..<Int.random(in: 0...4, using: &random)).map { index in
+        Bool.random(using: &random)
+          ? "\(names[index]): \(values[index])"
+          : "\(names.randomElement(using: &random)!): \(values.randomElement(using: &random)!)"
+      }
+      let lines = ["HTTP/1.1 \(Int.random(in: 100...599, using: &random)) "] + fields + [""]
+      let found = lines.compactMap { (line: String) in Array(line.utf8).withUnsafeBytes { assembler.take(line: $0) } }
+      let alone = lines.reduce(into: (ResponseHeadAssembler(), [HTTPResponse]())) { state, line in
+        if let head = Array(line.utf8).withUnsafeBytes({ state.0.take(line: $0) }) { state.1.append(head) }
+      }.1
+      #expect(found == alone && found.map(\.fields.lines) == alone.map(\.fields.lines), "seed \(seed)")
+    }
   }
 
   @Test(

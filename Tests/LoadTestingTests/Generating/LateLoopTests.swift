@@ -63,7 +63,8 @@ struct LateLoopTests {
     let plan = LoadRunPlan(
       configuration, bytes: try BodyBytes(.pattern, seed: 0), localAddresses: [], clock: RunClock(origin: .now)
     ) { _ in }
-    let (isIdle, isStopped) = (try EventCounter(), try EventCounter())
+    let isIdle = try EventCounter()
+    let isStopped = try EventCounter()
     let loop = try LoadLoop(plan, report: { _ in }, idle: { isIdle.signal() })
     loop.eventLoop.execute {
       let outage = StreamOutage(start: 0, cause: "connection-lost", countedCause: nil, pausedFor: 0, pauseStartedAt: 0)
