@@ -26,12 +26,4 @@ package enum ProblemType: Equatable, Sendable {
     case .completedUpload: "Upload Is Completed"
     }
   }
-
-  /// The status code that is recommended with it.
-  package var status: Int {
-    switch self {
-    case .mismatchingOffset: 409
-    case .inconsistentLength, .completedUpload: 400
-    }
-  }
 }
