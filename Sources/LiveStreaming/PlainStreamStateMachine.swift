@@ -302,7 +302,7 @@ struct PlainStreamStateMachine {
     // A connection that lasted, and had nothing left to acknowledge, was fine until now, even if its source was silent
     // for long. One that ended soon is a failed attempt, because TCP accepts connections for a server that is broken.
     if isConnected, acknowledged == sent, !isRefusal, !isAnswerDue, clock.hasLasted(now: now) {
-      clock.noteIdle(now: now)
+      clock.noteProgress()
       outages.worked()
     }
   }

@@ -81,13 +81,6 @@ package struct RetryClock: Equatable {
   /// Whether the current attempt began so long ago that its connection, even an idle one, was fine.
   func hasLasted(now: MonotonicInstant) -> Bool { now - attemptStart >= Self.steady }
 
-  /// Notes an idle connection without possible progress. The time to give up starts again.
-  mutating func noteIdle(now: MonotonicInstant) {
-    if hasLasted(now: now) { return noteProgress() }
-    (patienceStart, attempts) = (now, 0)
-    (refusedSince, refusals) = (nil, 0)
-  }
-
   /// Notes that the server refused a bearer token which has been renewed since. This is not a failure.
   ///
   /// - Returns: the delay before the next attempt. Nil if another token was renewed since the last progress: the server

@@ -20,12 +20,11 @@ struct RetryClockTests {
   }
   private static func at(_ seconds: Double) -> MonotonicInstant { .init(nanoseconds: Int64(seconds * 1e9)) }
 
-  @Test("pauses grow with the outage, and reset after progress, but not because there was nothing to do")
+  @Test("pauses grow with the outage, and reset after progress")
   func pauses() throws {
     var clock = RetryClock(policy: Self.policy())
     #expect(try clock.failed(Self.away, now: Self.at(1), draw: .max) == .milliseconds(250))
     #expect(try clock.failed(Self.away, now: Self.at(5), draw: .max) == .seconds(1))
-    clock.noteIdle(now: Self.at(5))
     #expect(try clock.failed(Self.away, now: Self.at(9), draw: .max) == .seconds(2))
     #expect(!clock.isUntroubled)
     clock.noteProgress()
@@ -33,9 +32,7 @@ struct RetryClockTests {
     #expect(try clock.failed(Self.away, now: Self.at(9), draw: .max) == .milliseconds(250))
   }
 
-  @Test(
-    "after progress, and after an idle connection, three failed attempts are required again to give up, each time"
-  )
+  @Test("after progress, three failed attempts are required again to give up, each time")
   func threeAttempts() throws {
     for failure in [Self.away, Self.refused(hasAcknowledged: true)] {
       var clock = RetryClock(policy: Self.policy(.seconds(10), onRefusal: .seconds(10)))
@@ -44,10 +41,10 @@ struct RetryClockTests {
         now += 100
         _ = try clock.failed(failure, now: Self.at(now), draw: .max)
       }
-      for round in 0..<6 {
+      for _ in 0..<6 {
         try fail(&clock)
         try fail(&clock)
-        if round % 2 == 0 { clock.noteProgress() } else { clock.noteIdle(now: Self.at(now)) }
+        clock.noteProgress()
       }
       try fail(&clock)
       try fail(&clock)
@@ -72,13 +69,12 @@ struct RetryClockTests {
     #expect(throws: LiveStreamError.self) { try fail(&clock) }
   }
 
-  @Test("a connection that existed for a while without work ends the outage")
+  @Test("an attempt has lasted from ten seconds after its start on, which follows the pause")
   func steady() throws {
     var clock = RetryClock(policy: Self.policy())
-    _ = try clock.failed(Self.away, now: Self.at(1), draw: .max)
-    _ = try clock.failed(Self.away, now: Self.at(41), draw: .max)
-    clock.noteIdle(now: Self.at(3600))
-    #expect(clock.isUntroubled)
+    #expect(try clock.failed(Self.away, now: Self.at(1), draw: .max) == .milliseconds(250))
+    #expect(!clock.hasLasted(now: Self.at(11)))
+    #expect(clock.hasLasted(now: Self.at(11.25)))
   }
 
   @Test("the first failure may be retried soon, once")
@@ -148,15 +144,13 @@ struct RetryClockTests {
     #expect(try clock.failed(Self.away, now: Self.at(3602), draw: .max) > .zero)
   }
 
-  @Test("progress, and a connection without work, restart the time")
+  @Test("progress restarts the time")
   func begunAnew() throws {
-    for isIdle in [true, false] {
-      var clock = RetryClock(policy: Self.policy(.seconds(5)))
-      for round in 0..<100 {
-        _ = try clock.failed(Self.away, now: Self.at(Double(round) * 4), draw: .max)
-        _ = try clock.failed(Self.away, now: Self.at(Double(round) * 4 + 3), draw: .max)
-        if isIdle { clock.noteIdle(now: Self.at(Double(round) * 4 + 3)) } else { clock.noteProgress() }
-      }
+    var clock = RetryClock(policy: Self.policy(.seconds(5)))
+    for round in 0..<100 {
+      _ = try clock.failed(Self.away, now: Self.at(Double(round) * 4), draw: .max)
+      _ = try clock.failed(Self.away, now: Self.at(Double(round) * 4 + 3), draw: .max)
+      clock.noteProgress()
     }
   }
 
