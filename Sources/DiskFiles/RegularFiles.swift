@@ -60,8 +60,11 @@ package enum RegularFile {
   }
 
   private static func special(_ name: String) -> SystemError {
-    SystemError(operation: "open \(name) (not a regular file)", code: EINVAL)
+    SystemError(operation: "open \(name)\(specialFile)", code: EINVAL)
   }
+
+  /// Distinguishes this `EINVAL` from those of the kernel, which have other reasons.
+  fileprivate static let specialFile = " (not a regular file)"
 
   /// All bytes of an open file, from its position on.
   ///
@@ -157,7 +160,10 @@ extension OpenFiles {
 
 extension SystemError {
   /// Whether a directory or a special file is in the place of a regular file.
-  package var isSpecialFile: Bool { code == EISDIR || code == EINVAL }
+  package var isSpecialFile: Bool {
+    code == EISDIR || code == EINVAL && operation.hasSuffix(RegularFile.specialFile)
+  }
+
   /// ``EventLoops/SystemError/reason``. It also names the file if that must be moved away.
   package var cause: String { isSpecialFile ? description : reason }
 }

@@ -109,6 +109,19 @@ struct SpecialFileTests {
     next.stop()
   }
 
+  @Test("an error is about a special file only if one was found, and not because a call reports invalid arguments")
+  func specialFiles() throws {
+    let directory = TemporaryDirectory()
+    #expect(mkdir("\(directory.path)/folder", 0o700) == 0 && mkfifo("\(directory.path)/pipe", 0o600) == 0)
+    for name in ["folder", "pipe"] {
+      let path = "\(directory.path)/\(name)"
+      let error = #expect(throws: SystemError.self) { _ = try RegularFile.open(path, O_RDONLY) }
+      #expect(error?.isSpecialFile == true && error?.cause == error?.description, "\(name)")
+    }
+    let invalid = SystemError(operation: "read a.sidecar", code: EINVAL)
+    #expect(!invalid.isSpecialFile && invalid.cause == "Invalid argument")
+  }
+
   @Test("a recording with as many gaps as can be read gets no further one, and can be closed")
   func manyGaps() throws {
     let directory = TemporaryDirectory()
