@@ -7,8 +7,10 @@ internal import StreamServing
 
 extension FileStore {
   /// The size in bytes from which on the record of a collected recording gets no more holes. It stays readable with the
-  /// lines about its end, and so does the sidecar, which contains all of it. A server closes a recording with fewer:
-  /// ``GapRecord/mostLines``.
+  /// lines about its end, and so does the sidecar, which contains all of it.
+  ///
+  /// Only a collector reaches it. A server closes a recording with far fewer lines, because its loop reads them for
+  /// each request: ``GapRecord/mostLines``.
   static let largestGaps = RegularFile.maximumSize / 2
 
   func readGaps(
