@@ -31,6 +31,10 @@ public struct LiveStreamConfiguration: Sendable {
   /// The delays between attempts, and the time to give up.
   public var retry = RetryPolicy()
   /// Whether resumable uploads are used.
+  ///
+  /// With ``ResumableUse/auto``, the response to the first request decides for the whole stream. A captive portal that
+  /// answers in place of the server makes the stream a plain one until it ends. For a server that is known to support
+  /// resumable uploads, use ``ResumableUse/always``.
   public var resumable = ResumableUse.auto
   /// The time between two acknowledgements within a request of a resumable upload, in whole seconds. A server that
   /// supports `Stream-Progress-Interval` respects it. Nil for the server's choice. Each acknowledgement wakes the
@@ -65,9 +69,9 @@ public struct LiveStreamConfiguration: Sendable {
 
   /// Whether resumable uploads are used (draft-ietf-httpbis-resumable-upload).
   public enum ResumableUse: String, CaseIterable, Sendable {
-    /// If the server supports them.
+    /// If the response to the first request offers them.
     case auto
-    /// Fails if the server does not support resumable uploads.
+    /// Fails if the server does not support resumable uploads. No response makes the stream a plain one.
     case always
     /// Never. The stream consists of plain requests, one after another.
     case never

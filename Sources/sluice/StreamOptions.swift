@@ -25,7 +25,9 @@ enum StreamOptions {
   static let metrics = Option(
     "metrics", value: "ADDR:PORT", "serve metrics for Prometheus at /metrics (default: off)")
   static let resumable = Option(
-    "resumable", value: "USE", "use resumable uploads: auto, always or never (default: auto)")
+    "resumable", value: "USE",
+    "use resumable uploads: auto, always (if the server supports them, so that a portal cannot turn them off) "
+      + "or never (default: auto)")
 
   /// Shown in the help of each subcommand.
   static let shown = [header, token, giveUp, progress]

@@ -162,6 +162,14 @@ struct CommandLineSyntaxTests {
     #expect(letters.filter { $0.value.count > 1 } == ["rate": ["r", nil]])  // frames of `mic`, bytes of `load`
   }
 
+  @Test("the help of --resumable says which choice a portal cannot change")
+  func resumable() {
+    for syntax in [Mic.syntax, Pipe.syntax, Put.syntax, Load.syntax] {
+      let help = syntax.allOptions.first { $0.name == "resumable" }?.help
+      #expect(help?.contains("always (if the server supports them, so that a portal cannot turn them off)") == true)
+    }
+  }
+
   @Test("the help of each rate has its unit, and that of --rate differs between mic and load")
   func rates() throws {
     for option in SluiceCommand.subcommands.flatMap(\.syntax.allOptions)

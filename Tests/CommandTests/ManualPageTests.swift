@@ -90,6 +90,7 @@ struct CompletionsTests {
     #expect(choices("profile", "load") == ["mic", "heartbeat", "bulk"])
     #expect(choices("container", "mic") == ["wav", "raw"])
     #expect(choices("overflow", "pipe") == ["drop-oldest", "stop", "wait"])
+    #expect(choices("resumable", "pipe") == ["auto", "always", "never"])
     for (name, subcommand) in [("listen", "serve"), ("buffer", "mic"), ("max-uploads", "serve"), ("duration", "mic")] {
       #expect(choices(name, subcommand) == [], "\(name)")
     }
