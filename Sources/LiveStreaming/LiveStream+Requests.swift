@@ -120,7 +120,7 @@ extension LiveStream {
       whole.countsChunks = trustsTransport
       // The other end may be closing the connection of an earlier request. Its TCP would acknowledge bytes that no
       // program reads, and the next request would begin after them.
-      whole.usesFreshConnection = trustsTransport && live != nil && !session.sharesConnections
+      whole.usesFreshConnection = trustsTransport && hasOwnConnections
       if !trustsTransport, case .bytes = next.content, let interval = configuration.acknowledgementInterval {
         whole.fields.append(UploadFields.progressInterval, "\(interval)")
       }
@@ -129,7 +129,13 @@ extension LiveStream {
         whole.fields.append(StreamDescription.fieldName, description)
         live?.spool?.note(description: description)
       }
-      let task = try session.upload(whole, body: body, lane: configuration.lane) { [self] event in
+      var keepsConnection: (@Sendable (HTTPResponse) -> Bool)?
+      if next.mayBecomePlain, !trustsTransport, hasOwnConnections, configuration.resumable == .auto {
+        keepsConnection = { [self] response in !becomesPlain(after: response, number) }
+      }
+      let task = try session.upload(
+        whole, body: body, lane: configuration.lane, keepsConnection: keepsConnection
+      ) { [self] event in
         guard let request, request.number == number else { return }
         handle(event, request)
       }
@@ -155,6 +161,23 @@ extension LiveStream {
       let kind: LiveStreamError.Kind = error is SystemError ? .source : .invalidRequest
       perform(machine.stop(LiveStreamError(kind, "\(error)")))
     }
+  }
+
+  /// Whether each plain request of this stream has a new connection.
+  private var hasOwnConnections: Bool { live != nil && !session.sharesConnections }
+
+  /// Whether the stream continues with plain requests after this response to its current request. None of them uses the
+  /// connection, which would stay idle for as long as the stream lasts.
+  private func becomesPlain(after response: HTTPResponse, _ number: UInt64) -> Bool {
+    guard let request, request.number == number else { return false }
+    let place = location(response, request)
+    let end = RequestEnd(
+      result: .success(UploadTask.Outcome(response: response, isEarly: false)), location: place.url,
+      isLocationInsecure: place.isInsecure, sentUpTo: request.sentUpTo)
+    // A copy decides, because the request is not over yet.
+    var rules = machine
+    if case .fallBack = rules.requestEnded(end, content.supply, now: .now, draw: 0) { return true }
+    return false
   }
 
   func dropRequest() {

@@ -134,6 +134,9 @@ struct StreamRequest: Equatable {
   var rollsOver = false
   /// A stream offset.
   var minimumEnd: UInt64 = 0
+
+  /// Whether its response may show that the server supports only plain uploads: that of OPTIONS or of a creation.
+  var mayBecomePlain: Bool { method == "OPTIONS" || describesRepresentation }
 }
 
 /// The end of a request.

@@ -82,12 +82,15 @@ extension CurlTransfer {
     responseBegins()
     // This closes the connection when its last request is over. If others still use it (HTTP/2), libcurl ignores this
     // option, and the connection stays for them and for later requests.
-    if !request.keepsConnection(after: complete, sendsContent: !kind.isWithoutBytes) {
-      _ = sluice_setopt_long(easy, CURLOPT_FORBID_REUSE, 1)
-    }
+    if !mayKeepConnection(after: complete) { _ = sluice_setopt_long(easy, CURLOPT_FORBID_REUSE, 1) }
     if !complete.isInterim, clock?.response == nil { clock?.response = .now }
     if request.tellsResponse, !complete.isInterim, !machine.isAnswered { handler(.response(complete)) }
     perform(machine.received(head: complete))
+  }
+
+  private func mayKeepConnection(after response: HTTPResponse) -> Bool {
+    guard request.keepsConnection(after: response, sendsContent: !kind.isWithoutBytes) else { return false }
+    return response.isInterim || machine.isAnswered || keepsConnection?(response) ?? true
   }
 
   private func received(body piece: UnsafeRawBufferPointer) {

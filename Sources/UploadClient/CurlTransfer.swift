@@ -36,6 +36,8 @@ final class CurlTransfer: @unchecked Sendable {
 
   let request: UploadRequest
   let kind: UploadBody.Kind
+  /// Whether another request may use the connection after a final response. Nil leaves that to the request.
+  let keepsConnection: (@Sendable (HTTPResponse) -> Bool)?
   private(set) var isStarted = false
   private var wasToldConnected = false
   /// Whether the request ends at the end of the turn with its current response.
@@ -64,9 +66,11 @@ final class CurlTransfer: @unchecked Sendable {
 
   init(
     request: UploadRequest, body: consuming UploadBody, loop: EventLoop, session: UploadSession,
+    keepsConnection: (@Sendable (HTTPResponse) -> Bool)? = nil,
     handler: @escaping @Sendable (UploadTask.Event) -> Void
   ) {
     self.request = request
+    self.keepsConnection = keepsConnection
     machine.responseBodyLimit = request.tellsResponse ? 0 : request.responseBodyLimit
     // A caller that requests the body gets it.
     if request.wantsResponseBody { machine.responseBodyReadLimit = nil }

@@ -100,14 +100,19 @@ public final class UploadSession: Sendable {
 
   /// The same in one of the session's lanes.
   ///
-  /// - Parameter lane: any number. Requests that reuse one connection must have the same lane.
+  /// - Parameters:
+  ///   - lane: any number. Requests that reuse one connection must have the same lane.
+  ///   - keepsConnection: called with the head of the final response, from within libcurl, so it must not change a
+  ///     task. If it returns false, no other request uses the connection.
   package func upload(
     _ request: UploadRequest, body: consuming UploadBody, lane: Int,
+    keepsConnection: (@Sendable (HTTPResponse) -> Bool)? = nil,
     handler: @escaping @Sendable (UploadTask.Event) -> Void
   ) throws(UploadError) -> UploadTask {
     try request.validate()
     try body.validate(method: request.method)
-    let transfer = CurlTransfer(request: request, body: body, loop: loop, session: self, handler: handler)
+    let transfer = CurlTransfer(
+      request: request, body: body, loop: loop, session: self, keepsConnection: keepsConnection, handler: handler)
     let multi = lanes[Int(UInt(bitPattern: lane) % UInt(lanes.count))]
     guard execute({ multi.start(transfer) }) else {
       // The task and its transfer refer to each other.
