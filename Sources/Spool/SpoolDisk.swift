@@ -56,8 +56,6 @@ package protocol SpoolDisk: Sendable {
   func status(_ descriptor: Int32) throws(SystemError) -> SpoolFileStatus
   /// The names in a folder, without `.` and `..`; readdir(3).
   func names(in folder: String) throws(SystemError) -> [String]
-  /// The space that is available to an unprivileged process; statvfs(3).
-  func freeByteCount(at path: String) throws(SystemError) -> UInt64
 }
 
 extension SpoolDisk where Self == SystemSpoolDisk {

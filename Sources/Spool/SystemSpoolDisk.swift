@@ -125,13 +125,6 @@ package struct SystemSpoolDisk: SpoolDisk {
     }
   }
 
-  package func freeByteCount(at path: String) throws(SystemError) -> UInt64 {
-    var status = statvfs()
-    try check("statvfs", statvfs(path, &status))
-    let (bytes, overflow) = UInt64(status.f_bavail).multipliedReportingOverflow(by: UInt64(status.f_frsize))
-    return overflow ? .max : bytes
-  }
-
   private func check(_ operation: String, _ result: Int32) throws(SystemError) {
     if result == -1 { throw .last(operation) }
   }

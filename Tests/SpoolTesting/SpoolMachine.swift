@@ -172,8 +172,4 @@ private struct DiskOfProcess: SpoolDisk {
   func names(in folder: String) throws(SystemError) -> [String] {
     try call { disk throws(SystemError) in try disk.names(in: folder) }
   }
-
-  func freeByteCount(at path: String) throws(SystemError) -> UInt64 {
-    try call { disk throws(SystemError) in try disk.freeByteCount(at: path) }
-  }
 }

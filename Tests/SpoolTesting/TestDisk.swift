@@ -291,8 +291,6 @@ package final class TestDisk: SpoolDisk, @unchecked Sendable {
       .map { String($0.dropFirst(folder == "/" ? 1 : folder.count + 1)) }.sorted()
   }
 
-  package func freeByteCount(at path: String) throws(SystemError) -> UInt64 { 1 << 30 }
-
   // MARK: Implementation
 
   /// Counts a call, and fails it as requested. The caller handles a fault that is not an error.
