@@ -31,8 +31,6 @@ final class SpooledBody: KeptBody {
   private var isPumping = false
   /// The pause before the next attempt to read.
   private var retryPause = Duration.zero
-  /// How many syncs are under way. The descriptor stays open for them.
-  private var syncCount = 0
   /// Called when the kept bytes cannot be read back now, or no longer exist (`ESTALE`).
   private let unreadable: (SystemError) -> Void
   /// The bytes' share of their owner's quota.
