@@ -335,6 +335,16 @@ struct UploadRecordTests {
   @Test(
     "uploads that expired while the server was stopped delay no request, and all are removed", arguments: [1, 2])
   func expireTogether(_ threads: Int) throws {
+    // The client of a busy machine may not run while uploads are removed.
+    var attempts = 1
+    while try answersDuringExpiry(threads) == 0 {
+      attempts += 1
+      try #require(attempts <= 10, "an upload is requested while others are removed")
+    }
+  }
+
+  /// Removes many expired uploads, and returns the number of requests that are answered meanwhile.
+  private func answersDuringExpiry(_ threads: Int) throws -> Int {
     let (directory, count) = (TemporaryDirectory(), 300)
     var kept = ""
     do {
@@ -353,14 +363,13 @@ struct UploadRecordTests {
       $0.uploads.maximumAge = .milliseconds(1)
     }
     let client = try test.connect()
-    var answersMeanwhile = 0
-    while true {
+    var (answersMeanwhile, gone) = (0, 0)
+    while gone < count {
       #expect(try client.head(kept)["upload-offset"] == "3")
-      let gone = test.events.all.count { $0.kind == .expired }
-      if gone == count { break }
-      if gone > 0 { answersMeanwhile += 1 }
+      gone = test.events.all.count { $0.kind == .expired }
+      if (1..<count).contains(gone) { answersMeanwhile += 1 }
     }
-    #expect(answersMeanwhile > 0, "an upload is requested while others are removed")
     #expect(test.directory.names.filter { $0.hasSuffix(".part") }.count == 1, "age deletes no live stream")
+    return answersMeanwhile
   }
 }
