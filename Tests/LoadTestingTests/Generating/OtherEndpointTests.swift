@@ -240,6 +240,26 @@ struct RequestPerMessageTests {
     #expect(error.count == 5 && error.example.contains("does not confirm the message"), "\(error)")
   }
 
+  /// Sends 10 messages of this size, each in a request that the server answers before the message has ended.
+  @discardableResult
+  private func expectNotAcknowledged(
+    by server: ScriptedServer, size: Int, _ change: (inout LoadConfiguration) -> Void = { _ in }
+  ) throws -> LoadReport {
+    let report = try loadTest(server.url) {
+      $0.streams = 1
+      $0.profile.size = .bytes(size...size)
+      $0.sendsRequestPerMessage = true
+      $0.resumable = .never
+      change(&$0)
+    }.run()
+    let totals = report.totals
+    #expect(totals.messages.due == 10 && totals.messages.acknowledged == 0 && totals.bytes.acknowledged == 0)
+    #expect(totals.responses == [200: 10] && totals.bytes.lost == UInt64(10 * size) && totals.streams.failed == 1)
+    let error = try #require(totals.errors["http-200"])
+    #expect(error.count == 10 && error.example.contains("before all of the message was sent"), "\(error)")
+    return report
+  }
+
   @Test("a 2xx that comes before all of a message was sent does not acknowledge the message")
   func early() throws {
     let server = try ScriptedServer(receiveBuffer: 16_384) { connection, _ in
@@ -248,18 +268,7 @@ struct RequestPerMessageTests {
       _ = connection.waitForEnd()
     }
     // More than the buffers of both ends.
-    let size = 16 << 20
-    let report = try loadTest(server.url) {
-      $0.streams = 1
-      $0.profile.size = .bytes(size...size)
-      $0.sendsRequestPerMessage = true
-      $0.resumable = .never
-    }.run()
-    let totals = report.totals
-    #expect(totals.messages.due == 10 && totals.messages.acknowledged == 0 && totals.bytes.acknowledged == 0)
-    #expect(totals.responses == [200: 10] && totals.bytes.lost == UInt64(10 * size) && totals.streams.failed == 1)
-    let error = try #require(totals.errors["http-200"])
-    #expect(error.count == 10 && error.example.contains("before all of the message was sent"), "\(error)")
+    let report = try expectNotAcknowledged(by: server, size: 16 << 20)
     #expect(report.histograms[.acknowledged].count == 10, "every message has a delay")
   }
 
@@ -272,20 +281,10 @@ struct RequestPerMessageTests {
       // The client's window is never enlarged, so it can send only the first 65,535 bytes (RFC 9113, section 6.9.2).
       while true { try http2.respond(200, hasLength ? [("content-length", "0")] : [], to: try http2.request()) }
     }
-    let size = 1 << 20
-    let report = try loadTest(server.url) {
-      $0.streams = 1
+    try expectNotAcknowledged(by: server, size: 1 << 20) {
       $0.request.httpVersion = .http2
       $0.streamsPerConnection = 1
-      $0.profile.size = .bytes(size...size)
-      $0.sendsRequestPerMessage = true
-      $0.resumable = .never
-    }.run()
-    let totals = report.totals
-    #expect(totals.messages.due == 10 && totals.messages.acknowledged == 0 && totals.bytes.acknowledged == 0)
-    #expect(totals.responses == [200: 10] && totals.bytes.lost == UInt64(10 * size) && totals.streams.failed == 1)
-    let error = try #require(totals.errors["http-200"])
-    #expect(error.count == 10 && error.example.contains("before all of the message was sent"), "\(error)")
+    }
   }
 
   @Test("a connection that ends is one interruption, and the next message uses another one")
