@@ -23,6 +23,18 @@ struct BadConnectionTests {
     #expect(server.upload(0).matches(pattern, count: count))
   }
 
+  /// Sends a stream, and returns the number of its failed attempts.
+  private func failuresOfStream(to server: ResumableServer) throws -> Int {
+    try withSession { session throws -> Int in
+      let source = try PushedSource()
+      let stream = try RunningStream(source, session, server) { limit(&$0) }
+      try source.push(patternBytes(pattern, 0, 20_000))
+      stream.streamer.finish()
+      expectWhole(try stream.summary(), server, 20_000)
+      return stream.failures().count
+    }
+  }
+
   /// The requests on one connection.
   private func requests(_ server: ResumableServer, on connection: Int) -> [String] {
     server.requests.all.filter { $0.connection == connection }.map(\.method)
@@ -38,14 +50,7 @@ struct BadConnectionTests {
     let server = try ResumableServer { request, _ in
       request.connection == 0 ? .odd(OddAnswer(status: status)) : .proper
     }
-    try withSession { session throws in
-      let source = try PushedSource()
-      let stream = try RunningStream(source, session, server) { limit(&$0) }
-      try source.push(patternBytes(pattern, 0, 20_000))
-      stream.streamer.finish()
-      expectWhole(try stream.summary(), server, 20_000)
-      #expect(stream.failures().count == 1)
-    }
+    #expect(try failuresOfStream(to: server) == 1)
     #expect(requests(server, on: 0) == ["OPTIONS"] && server.connections == 2)
     #expect(requests(server, on: 1).prefix(3) == ["OPTIONS", "POST", "PATCH"])
   }
@@ -56,13 +61,7 @@ struct BadConnectionTests {
       request.connection == 0 && request.method != "OPTIONS"
         ? .odd(OddAnswer(status: "503 Service Unavailable")) : .proper
     }
-    try withSession { session throws in
-      let source = try PushedSource()
-      let stream = try RunningStream(source, session, server) { limit(&$0) }
-      try source.push(patternBytes(pattern, 0, 20_000))
-      stream.streamer.finish()
-      expectWhole(try stream.summary(), server, 20_000)
-    }
+    _ = try failuresOfStream(to: server)
     #expect(requests(server, on: 0) == ["OPTIONS", "POST"] && server.connections == 2)
   }
 
