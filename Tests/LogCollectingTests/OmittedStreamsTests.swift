@@ -78,12 +78,18 @@ struct OmittedStreamsTests {
     #expect(checkpoint.sequence == UInt64(log.count) && checkpoint.applied == nil && checkpoint.omissions.isEmpty)
   }
 
+  /// A checkpoint after message 9, with a stream whose messages are omitted from this one on.
+  private func checkpoint(omittingFrom sequence: UInt64) -> CollectorCheckpoint {
+    var checkpoint = CollectorCheckpoint(stream: "sluice", created: "now", partition: "1/1")
+    checkpoint.applied = .init(sequence: 9, mark: "m9")
+    checkpoint.omissions = [.init(base: "k-s0", sequence: sequence)]
+    return checkpoint
+  }
+
   @Test("another message in the place of the last one that was applied shows that the brokers have lost messages")
   func replaced() {
-    var checkpoint = CollectorCheckpoint(stream: "sluice", created: "now", partition: "1/1")
+    var checkpoint = checkpoint(omittingFrom: 5)
     (checkpoint.sequence, checkpoint.mark) = (4, "m4")
-    checkpoint.applied = .init(sequence: 9, mark: "m9")
-    checkpoint.omissions = [.init(base: "k-s0", sequence: 5)]
     var omitted = OmittedStreams([], after: checkpoint)
     #expect(omitted.isReplaced(9, "another") && !omitted.isReplaced(9, "m9") && !omitted.isReplaced(8, "another"))
     omitted.rewind()
@@ -92,10 +98,7 @@ struct OmittedStreamsTests {
 
   @Test("messages of an upload that was applied are passed over until its last one, or until the last that was applied")
   func passedUploads() {
-    var checkpoint = CollectorCheckpoint(stream: "sluice", created: "now", partition: "1/1")
-    checkpoint.applied = .init(sequence: 9, mark: "m9")
-    checkpoint.omissions = [.init(base: "k-s0", sequence: 1)]
-    var omitted = OmittedStreams([], after: checkpoint)
+    var omitted = OmittedStreams([], after: checkpoint(omittingFrom: 1))
     for (token, name) in [("a", StreamName(base: "k-s1")), ("b", nil)] { omitted.pass(token, of: name, isLast: false) }
     omitted.pass("c", of: nil, isLast: true)
     var found = ["a", "a", "a", "c"].enumerated().map { omitted.passes($1, at: 3, isLast: $0 == 1) }
@@ -106,10 +109,7 @@ struct OmittedStreamsTests {
 
   @Test("a message that an earlier collector has omitted is not passed over, although it applied the one before")
   func passedUntilOmitted() {
-    var checkpoint = CollectorCheckpoint(stream: "sluice", created: "now", partition: "1/1")
-    checkpoint.applied = .init(sequence: 9, mark: "m9")
-    checkpoint.omissions = [.init(base: "k-s0", sequence: 5)]
-    var omitted = OmittedStreams([], after: checkpoint)
+    var omitted = OmittedStreams([], after: checkpoint(omittingFrom: 5))
     omitted.pass("t", of: StreamName(base: "k-s0"), isLast: false)
     let found = [UInt64(4), 5, 6].map { omitted.passes("t", at: $0, isLast: false) }
     #expect(found == [true, false, false])
