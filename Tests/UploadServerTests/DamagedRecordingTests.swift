@@ -14,6 +14,15 @@ import Testing
 
 @Suite("Recordings whose sidecars the disk does not let the server complete")
 struct DamagedRecordingTests {
+  /// Writes a recording of a server that ended before it computed the digests of the 3 bytes.
+  private static func write(_ text: String, to base: String, in directory: TemporaryDirectory) throws {
+    try directory.write("\(base).txt", Array(text.utf8))
+    var sidecar = RecordingSidecar(file: "\(base).txt")
+    sidecar.stored = RecordingSidecar.Content(bytes: 3)
+    sidecar.received = sidecar.stored
+    try directory.write(".\(base).sidecar", Array(sidecar.text.utf8))
+  }
+
   @Test(
     "an error that recurs while digests are computed is reported once with the file, and delays no other recording",
     arguments: [
@@ -24,13 +33,7 @@ struct DamagedRecordingTests {
     await #expect(processExitsWith: .success) {
       [code = code as Int32, remedy = remedy as String, threads = threads as Int] in
       let directory = TemporaryDirectory()
-      for base in ["d-1", "o-1"] {
-        try directory.write("\(base).txt", Array("abc".utf8))
-        var sidecar = RecordingSidecar(file: "\(base).txt")
-        sidecar.stored = RecordingSidecar.Content(bytes: 3)
-        sidecar.received = sidecar.stored
-        try directory.write(".\(base).sidecar", Array(sidecar.text.utf8))
-      }
+      for base in ["d-1", "o-1"] { try DamagedRecordingTests.write("abc", to: base, in: directory) }
       read_gate_fail(code, "/d-1.txt")
       let test = try TestServer(in: directory) {
         $0.maintenancePause = .milliseconds(5)
@@ -52,11 +55,7 @@ struct DamagedRecordingTests {
   @Test("a recording that something else has changed before its digests exist is reported, and may be restored")
   func changed() throws {
     let directory = TemporaryDirectory()
-    try directory.write("d-1.txt", Array("ab".utf8))
-    var sidecar = RecordingSidecar(file: "d-1.txt")
-    sidecar.stored = RecordingSidecar.Content(bytes: 3)
-    sidecar.received = sidecar.stored
-    try directory.write(".d-1.sidecar", Array(sidecar.text.utf8))
+    try Self.write("ab", to: "d-1", in: directory)
     let test = try TestServer(in: directory) { $0.maintenancePause = .milliseconds(5) }
     let warning = try test.events.wait(.warning)
     let reason = warning.reason ?? ""
@@ -99,11 +98,7 @@ struct DamagedRecordingTests {
   func repeatedSearch() async {
     await #expect(processExitsWith: .success) {
       let directory = TemporaryDirectory()
-      try directory.write("d-1.txt", Array("abc".utf8))
-      var sidecar = RecordingSidecar(file: "d-1.txt")
-      sidecar.stored = RecordingSidecar.Content(bytes: 3)
-      sidecar.received = sidecar.stored
-      try directory.write(".d-1.sidecar", Array(sidecar.text.utf8))
+      try DamagedRecordingTests.write("abc", to: "d-1", in: directory)
       let store = try FileStore(
         path: directory.path, durability: .none, closedLifetime: .zero, hasSidecars: true, files: OpenFiles(),
         UploadUsage(.init()))
