@@ -52,17 +52,20 @@ struct UploadDurabilityTests {
     }
   }
 
+  /// The location of an upload with three bytes, whose server has stopped.
+  private static func leaveUpload(in directory: TemporaryDirectory, _ durability: Durability) throws -> String {
+    let server = try TestServer(in: directory) { $0.durability = durability }
+    let location = try server.create("/t.txt", ["Stream-ID: a"])
+    try server.append(location, at: 0, "abc")
+    server.stop()
+    return location
+  }
+
   @Test("a request that completes an upload is answered if another one has extended the stream meanwhile")
   func longerThanAnnounced() async {
     await #expect(processExitsWith: .success) {
       let directory = TemporaryDirectory()
-      let first = try TestServer(in: directory) { $0.durability = .always }
-      let location = try first.create("/t.txt", ["Stream-ID: a"])
-      let creator = try first.connect()
-      try creator.patch(location, at: 0, body: "abc")
-      try require(try creator.final().answer["upload-offset"] == "3", "stored")
-      creator.disconnect()
-      first.stop()
+      let location = try UploadDurabilityTests.leaveUpload(in: directory, .always)
       // In the next server no request has opened the stream yet.
       let test = try TestServer(in: directory) { $0.durability = .always }
       sync_gate_close()
@@ -83,13 +86,7 @@ struct UploadDurabilityTests {
   func endedMeanwhile() async {
     await #expect(processExitsWith: .success) {
       let directory = TemporaryDirectory()
-      let first = try TestServer(in: directory) { $0.durability = .interval }
-      let location = try first.create("/t.txt", ["Stream-ID: a"])
-      let creator = try first.connect()
-      try creator.patch(location, at: 0, body: "abc")
-      try require(try creator.final().answer["upload-offset"] == "3", "stored")
-      creator.disconnect()
-      first.stop()
+      let location = try UploadDurabilityTests.leaveUpload(in: directory, .interval)
       let record = ".uploads/" + location.dropFirst("/.uploads/".utf8.count) + ".upload"
       func isUnsynced() throws -> Bool { try directory.text(record).contains("Unsynced: ") }
       try require(try !isUnsynced(), "all of it is on the disk")
