@@ -15,6 +15,36 @@ struct CollectExpiryTests {
     return process
   }
 
+  private static func stop(_ collector: TestProcess) throws {
+    collector.signal(SIGTERM)
+    #expect(try collector.wait() == 0, "\(collector.errors)")
+  }
+
+  private static func checkpoint(in directory: TemporaryDirectory) throws -> String {
+    String(decoding: try directory.contents(".collected"), as: UTF8.self)
+  }
+
+  /// The sequence of the broker's last message.
+  private static func newestMessage(_ broker: TestBroker) throws -> UInt64 {
+    try BrokerLoop(.init(servers: [broker.url])).open("sluice").lastMessage(of: "*")?.sequence ?? 0
+  }
+
+  /// Waits until the checkpoint includes a message.
+  private static func waitUntilCollected(_ message: UInt64, in directory: TemporaryDirectory) throws {
+    try waitUntil("all messages are collected") {
+      try checkpoint(in: directory).firstMatch(of: /sequence=([0-9]+)/).flatMap { UInt64($0.1) } ?? 0 >= message
+    }
+  }
+
+  /// Makes the log of a stream a link to itself, which nobody can read. Returns its path.
+  private static func makeUnreadable(_ base: String, in directory: TemporaryDirectory) throws -> String {
+    let log = "\(directory.path)/.parts/\(base)"
+    if mkdir("\(directory.path)/.parts", 0o700) != 0 { #expect(errno == EEXIST) }
+    #expect(symlink(base, log) == 0)
+    try directory.write("\(base).part", "")
+    return log
+  }
+
   /// - Parameter age: the age at which an upload without new bytes ends.
   private static func server(
     _ broker: TestBroker, _ events: EventLog<ServerEvent>, age: Duration = .seconds(1)
@@ -58,8 +88,7 @@ struct CollectExpiryTests {
       try running.lines.first("the end of the upload") { $0.text.contains("\"event\":\"expired\"") }
     }
     try running.lines.first("the end of the first part") { $0.text.contains("\"event\":\"closed\"") }
-    running.signal(15)
-    #expect(try running.wait() == 0, "\(running.errors)")
+    try Self.stop(running)
     #expect(
       directory.names.filter { $0.hasPrefix("x-") }
         == ["x-live.bin", "x-live.gaps", "x-live~2.bin", "x-live~2.gaps"])
@@ -95,13 +124,8 @@ struct CollectExpiryTests {
       _ = try collector.wait()
     }
     let last = try Self.collect(broker, directory)
-    let end = try BrokerLoop(.init(servers: [broker.url])).open("sluice").lastMessage(of: "*")?.sequence ?? 0
-    try waitUntil("all messages are collected") {
-      let text = String(decoding: try directory.contents(".collected"), as: UTF8.self)
-      return text.firstMatch(of: /sequence=([0-9]+)/).flatMap { UInt64($0.1) } ?? 0 >= end
-    }
-    last.signal(SIGTERM)
-    #expect(try last.wait() == 0, "\(last.errors)")
+    try Self.waitUntilCollected(try Self.newestMessage(broker), in: directory)
+    try Self.stop(last)
     let names = directory.names.filter { $0.hasPrefix("x-") && $0.hasSuffix(".bin") }
     #expect(names == (0..<count).map { $0 == 0 ? "x-live.bin" : "x-live~\($0 + 1).bin" })
     for (number, name) in names.enumerated() {
@@ -120,17 +144,9 @@ struct CollectExpiryTests {
       server.shutdown(grace: .zero)
       server.waitUntilEnded()
     }
-    func stop(_ collector: TestProcess) throws {
-      collector.signal(SIGTERM)
-      #expect(try collector.wait() == 0, "\(collector.errors)")
-    }
     // The first collector of a directory needs all records.
-    try stop(try Self.collect(broker, directory))
-    // A link to itself, which nobody can read.
-    let log = "\(directory.path)/.parts/x-other"
-    if mkdir("\(directory.path)/.parts", 0o700) != 0 { #expect(errno == EEXIST) }
-    #expect(symlink("x-other", log) == 0)
-    try directory.write("x-other.part", "")
+    try Self.stop(try Self.collect(broker, directory))
+    let log = try Self.makeUnreadable("x-other", in: directory)
     let collector = try Self.collect(broker, directory)
     let client = try RawClient(server.localAddresses[0])
     for id in ["other", "live"] {
@@ -145,16 +161,13 @@ struct CollectExpiryTests {
     }
     try waitUntil("the recording is closed") { directory.names.contains("x-live.bin") }
     try events.first("the end of the other upload") { $0.stream == "other" && $0.kind == .closed }
-    let newest = try BrokerLoop(.init(servers: [broker.url])).open("sluice").lastMessage(of: "*")?.sequence ?? 0
-    try stop(collector)
+    let newest = try Self.newestMessage(broker)
+    try Self.stop(collector)
     #expect(directory.names.filter { $0.hasSuffix(".bin") } == ["x-live.bin"])
     #expect(unlink(log) == 0)
     let last = try Self.collect(broker, directory)
-    try waitUntil("all messages are collected") {
-      let text = String(decoding: try directory.contents(".collected"), as: UTF8.self)
-      return text.firstMatch(of: /sequence=([0-9]+)/).flatMap { UInt64($0.1) } ?? 0 >= newest
-    }
-    try stop(last)
+    try Self.waitUntilCollected(newest, in: directory)
+    try Self.stop(last)
     #expect(directory.names.filter { $0.hasPrefix("x-") && !$0.hasSuffix(".gaps") } == ["x-live.bin", "x-other.bin"])
     #expect(try directory.contents("x-live.bin") == Array((hasHole ? "live\0\0later" : "live").utf8))
     #expect(try directory.contents("x-other.bin") == Array("other".utf8))
@@ -170,23 +183,14 @@ struct CollectExpiryTests {
       server.shutdown(grace: .zero)
       server.waitUntilEnded()
     }
-    func stop(_ collector: TestProcess) throws {
-      collector.signal(SIGTERM)
-      #expect(try collector.wait() == 0, "\(collector.errors)")
-    }
-    func checkpoint() throws -> String { String(decoding: try directory.contents(".collected"), as: UTF8.self) }
     let client = try RawClient(server.localAddresses[0])
     func send(_ id: String, completes: Bool) throws {
       try client.request("POST", "/x", ["Upload-Complete: ?\(completes ? 1 : 0)", "Stream-ID: \(id)"], body: id)
       #expect(try client.final().answer.status == 201)
     }
     // The first collector of a directory needs all records.
-    try stop(try Self.collect(broker, directory))
-    // A link to itself, which nobody can read.
-    let log = "\(directory.path)/.parts/x-other"
-    if mkdir("\(directory.path)/.parts", 0o700) != 0 { #expect(errno == EEXIST) }
-    #expect(symlink("x-other", log) == 0)
-    try directory.write("x-other.part", "")
+    try Self.stop(try Self.collect(broker, directory))
+    let log = try Self.makeUnreadable("x-other", in: directory)
     try send("other", completes: false)
     // The second collector reads the messages again that the first one has applied.
     for number in 0..<2 {
@@ -198,21 +202,19 @@ struct CollectExpiryTests {
           access("\(directory.path)/\($0)", F_OK) == 0
         }
       }
-      try stop(collector)
-      let text = try checkpoint()
+      try Self.stop(collector)
+      let text = try Self.checkpoint(in: directory)
       let endedIDs = ["live\(number)", "whole\(number)"]
       #expect(text.contains("omitted=\"x-other\"") && endedIDs.allSatisfy { !text.contains($0) }, "\(text)")
       for ending in ["bin", "sidecar"] { #expect(unlink("\(directory.path)/x-whole\(number).\(ending)") == 0) }
     }
     try events.first("the end of the other upload") { $0.stream == "other" && $0.kind == .closed }
-    let newest = try BrokerLoop(.init(servers: [broker.url])).open("sluice").lastMessage(of: "*")?.sequence ?? 0
+    let newest = try Self.newestMessage(broker)
     #expect(unlink(log) == 0)
     let last = try Self.collect(broker, directory)
-    try waitUntil("all messages are collected") {
-      try checkpoint().firstMatch(of: /sequence=([0-9]+)/).flatMap { UInt64($0.1) } ?? 0 >= newest
-    }
-    try stop(last)
-    #expect(try !checkpoint().contains("omitted"))
+    try Self.waitUntilCollected(newest, in: directory)
+    try Self.stop(last)
+    #expect(try !Self.checkpoint(in: directory).contains("omitted"))
     let names = directory.names.filter { $0.hasPrefix("x-") && ($0.hasSuffix(".bin") || $0.hasSuffix(".part")) }
     #expect(names == ["x-live0.bin", "x-live1.bin", "x-other.bin"])
     for id in ["live0", "live1", "other"] { #expect(try directory.contents("x-\(id).bin") == Array(id.utf8)) }
