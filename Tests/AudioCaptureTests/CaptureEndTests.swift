@@ -151,17 +151,26 @@ extension RealALSA {
       #expect(session.events.compactMap(\.loss).reduce(0) { $0 + $1.frames } == microphone.totals.framesLost)
     }
 
+    /// A buffer for 1,024 frames that drops the oldest bytes.
+    private func smallBuffer() throws -> CircularBuffer.Ends {
+      try CircularBuffer.make(capacity: .bytes(4_096), overflow: .dropOldest, memory: .kept, allowsPauses: true)
+    }
+
+    /// The capture thread's state, for a test that performs its steps.
+    private func captureLoop(into producer: consuming CircularBuffer.Producer) throws -> CaptureLoop {
+      let configuration = configuration()
+      let device = try Negotiation(configuration: configuration).open(explains: false)
+      return CaptureLoop(
+        device: device, configuration: configuration, shared: try CaptureShared(configuration), producer: producer,
+        sleepClock: .system)
+    }
+
     @Test(
       "silence that just fills the buffer does not keep the rest of a loss from being omitted at the end",
       arguments: [-2, -1, 0, 1, 2], [0, 1_000])
     func filledExactly(_ difference: Int, _ unread: Int) throws {
-      let configuration = configuration()
-      let ends = try CircularBuffer.make(
-        capacity: .bytes(4_096), overflow: .dropOldest, memory: .kept, allowsPauses: true)
-      let device = try Negotiation(configuration: configuration).open(explains: false)
-      var loop = CaptureLoop(
-        device: device, configuration: configuration, shared: try CaptureShared(configuration),
-        producer: ends.producer, sleepClock: .system)
+      let ends = try smallBuffer()
+      var loop = try captureLoop(into: ends.producer)
       let consumer = ends.consumer
       if unread > 0 { _ = loop.write(frames: unread) { $0.count } }
       let room = 1_024 - unread
@@ -181,13 +190,8 @@ extension RealALSA {
 
     @Test("at the end, silence displaces no byte of a buffer that is full of unread ones, and counts as not filled")
     func fullAtTheEnd() throws {
-      let configuration = configuration()
-      let ends = try CircularBuffer.make(
-        capacity: .bytes(4_096), overflow: .dropOldest, memory: .kept, allowsPauses: true)
-      let device = try Negotiation(configuration: configuration).open(explains: false)
-      var loop = CaptureLoop(
-        device: device, configuration: configuration, shared: try CaptureShared(configuration),
-        producer: ends.producer, sleepClock: .system)
+      let ends = try smallBuffer()
+      var loop = try captureLoop(into: ends.producer)
       let consumer = ends.consumer
       _ = loop.write(frames: 1_024) { $0.count }
       #expect(loop.stored == 1_024)
