@@ -86,7 +86,7 @@ struct BlockedOutputTests {
     let server = try StreamServer()
     let blocked = try Blocked(output)
     let pattern = OffsetPattern()
-    let bytes = (0..<1_000_000).map { pattern[UInt64($0)] }
+    let bytes = pattern[0..<1_000_000]
     let sources = try TemporaryDirectory()
     let file = try sources.write("file", bytes)
     let input = open(file, O_RDONLY | O_CLOEXEC)

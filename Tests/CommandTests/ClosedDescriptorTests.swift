@@ -34,7 +34,7 @@ struct ClosedDescriptorTests {
   func pipe() throws {
     let server = try StreamServer()
     let pattern = OffsetPattern()
-    let bytes = (0..<300_000).map { pattern[UInt64($0)] }
+    let bytes = pattern[0..<300_000]
     let file = try server.directory.write("input", bytes)
     try forEachCombination(input: file) {
       ["pipe", "\(server.url)/p", "--stream-id", "\($0)", "--progress", "json"]
@@ -49,7 +49,7 @@ struct ClosedDescriptorTests {
     let server = try StreamServer()
     let spool = try TemporaryDirectory()
     let pattern = OffsetPattern()
-    let bytes = (0..<300_000).map { pattern[UInt64($0)] }
+    let bytes = pattern[0..<300_000]
     let file = try server.directory.write("input", bytes)
     try forEachCombination(input: file) {
       [
@@ -87,7 +87,7 @@ struct ClosedDescriptorTests {
   func put() throws {
     let server = try StreamServer()
     let pattern = OffsetPattern()
-    let bytes = (0..<300_000).map { pattern[UInt64($0)] }
+    let bytes = pattern[0..<300_000]
     let sources = try TemporaryDirectory()
     let files = try (0..<8).map { try sources.write("file-\($0)", bytes) }
     try forEachCombination {

@@ -23,7 +23,7 @@ import Testing
     let (stored, local) = (try TemporaryDirectory(), try TemporaryDirectory())
     let server = try ServeProcess(stored.path)
     let pattern = OffsetPattern()
-    let content = (0..<300_000).map { pattern[UInt64($0)] }
+    let content = pattern[0..<300_000]
     let file = try local.write("data", content)
     for subcommand in ["put", "pipe"] {
       let target = "http://\(server.address)/\(subcommand).bin"

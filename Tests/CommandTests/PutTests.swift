@@ -12,7 +12,7 @@ import UploadServer
 struct PutTests {
   private let pattern = OffsetPattern()
 
-  private func bytes(_ count: Int) -> [UInt8] { (0..<count).map { pattern[UInt64($0)] } }
+  private func bytes(_ count: Int) -> [UInt8] { pattern[0..<count] }
 
   /// Begins an upload of `file` and stops the command once the server has received some of it.
   private func interrupt(

@@ -177,7 +177,7 @@ struct AgentNetworkTests {
     defer { withExtendedLifetime(network) {} }
     let (manager, agent) = (network.manager, network.agent)
     let pattern = OffsetPattern()
-    let content = (0..<6_000_000).map { pattern[UInt64($0)] }
+    let content = pattern[0..<6_000_000]
     let file = try bench.directory.write("data", content)
     let server = try ResumableServer { request, _ in
       request.method == "PATCH" && request.offset ?? 0 < 5_900_000 ? .cut(after: 100_000) : .proper

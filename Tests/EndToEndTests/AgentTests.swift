@@ -11,7 +11,7 @@ import TransferClient
 @Suite("sluice agent")
 struct AgentTests {
   private let pattern = OffsetPattern()
-  private func bytes(_ count: Int) -> [UInt8] { (0..<count).map { pattern[UInt64($0)] } }
+  private func bytes(_ count: Int) -> [UInt8] { pattern[0..<count] }
 
   private func request(_ path: String, _ url: String) -> TransferRequest {
     var request = TransferRequest(key: Seed.several(1)[0].description + path, url: url, path: path)

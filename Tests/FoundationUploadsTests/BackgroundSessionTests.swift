@@ -17,7 +17,7 @@ import TransferClient
 @Suite("Background sessions")
 struct BackgroundSessionTests {
   private let pattern = OffsetPattern()
-  private func bytes(_ count: Int) -> [UInt8] { (0..<count).map { pattern[UInt64($0)] } }
+  private func bytes(_ count: Int) -> [UInt8] { pattern[0..<count] }
 
   private func session(
     _ bench: AgentBench, _ recorder: BackgroundRecorder, _ identifier: String = "com.example.uploads",

@@ -71,14 +71,7 @@ final class PushedSource: StreamSource {
 
 /// The bytes of a pattern from `offset` on.
 func patternBytes(_ pattern: OffsetPattern, _ offset: Int, _ count: Int) -> [UInt8] {
-  var bytes = [UInt8](repeating: 0, count: count)
-  bytes.withUnsafeMutableBytes { bytes in
-    for start in stride(from: 0, to: count, by: OffsetPattern.longestRun) {
-      let run = UnsafeMutableRawBufferPointer(rebasing: bytes[start..<min(count, start + OffsetPattern.longestRun)])
-      pattern.fill(run, at: UInt64(offset + start))
-    }
-  }
-  return bytes
+  pattern[offset..<offset + count]
 }
 
 /// A started stream.

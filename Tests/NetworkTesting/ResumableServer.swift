@@ -160,7 +160,6 @@ package final class ResumableServer: Sendable {
 extension ResumableServer.Upload {
   /// Whether it equals the stream's bytes from `start` on.
   package func matches(_ pattern: OffsetPattern, from start: Int = 0, count: Int? = nil) -> Bool {
-    count ?? bytes.count == bytes.count
-      && bytes.indices.allSatisfy { bytes[$0] == pattern[UInt64(start + $0)] }
+    count ?? bytes.count == bytes.count && bytes == pattern[start..<start + bytes.count]
   }
 }

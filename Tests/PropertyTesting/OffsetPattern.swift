@@ -35,6 +35,19 @@ public struct OffsetPattern: Sendable {
     return bytes.withUnsafeBytes { memcmp($0.baseAddress! + start, address, found.count) == 0 }
   }
 
+  /// The bytes at these offsets. Copied in long runs, because tests with millions of bytes are built without
+  /// optimization.
+  public subscript(offsets: Range<Int>) -> [UInt8] {
+    var all = [UInt8](repeating: 0, count: offsets.count)
+    all.withUnsafeMutableBytes { all in
+      for start in stride(from: 0, to: all.count, by: Self.longestRun) {
+        let run = UnsafeMutableRawBufferPointer(rebasing: all[start..<min(all.count, start + Self.longestRun)])
+        fill(run, at: UInt64(offsets.lowerBound + start))
+      }
+    }
+    return all
+  }
+
   /// The byte at `offset`.
   public subscript(offset: UInt64) -> UInt8 { bytes[Int(offset % UInt64(Self.period))] }
 }
