@@ -10,10 +10,7 @@ import TransferClient
 
 @Suite("Downloads of the agent")
 struct AgentDownloadTests {
-  private static func bytes(_ count: Int, _ seed: UInt64) -> [UInt8] {
-    var generator = SplitMix64(state: seed)
-    return (0..<(count / 8)).flatMap { _ in withUnsafeBytes(of: generator.next()) { Array($0) } }
-  }
+  private static func bytes(_ count: Int, _ seed: UInt64) -> [UInt8] { OffsetPattern(seed: seed)[0..<count] }
 
   private func request(_ server: ResourceServer, _ path: String, key: String = "key") -> TransferRequest {
     var request = TransferRequest(key: key, url: server.url("resource"), path: path)

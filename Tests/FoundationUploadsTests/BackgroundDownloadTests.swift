@@ -14,10 +14,7 @@ import TransferClient
 
 @Suite("Downloads of background sessions")
 struct BackgroundDownloadTests {
-  private static func bytes(_ count: Int, _ seed: UInt64) -> [UInt8] {
-    var generator = SplitMix64(state: seed)
-    return (0..<(count / 8)).flatMap { _ in withUnsafeBytes(of: generator.next()) { Array($0) } }
-  }
+  private static func bytes(_ count: Int, _ seed: UInt64) -> [UInt8] { OffsetPattern(seed: seed)[0..<count] }
 
   private func session(
     _ bench: AgentBench, _ recorder: DownloadRecorder, _ change: (URLSessionConfiguration) -> Void = { _ in }

@@ -1,10 +1,11 @@
 import FoundationUploads
 import NetworkTesting
+import PropertyTesting
 import Testing
 
 @Suite("Resumed uploads")
 struct ResumptionTests {
-  private static let bytes = (0..<8_000_000).map { UInt8(truncatingIfNeeded: $0 &* 13 &+ $0 >> 8) }
+  private static let bytes = OffsetPattern()[0..<8_000_000]
 
   enum Body: String, CaseIterable { case bytes, file }
 

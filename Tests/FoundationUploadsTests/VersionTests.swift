@@ -1,10 +1,11 @@
 import FoundationUploads
 import NetworkTesting
+import PropertyTesting
 import Testing
 
 @Suite("Versions of the protocol that a server speaks")
 struct VersionTests {
-  private static let body = Data((0..<2_000_000).map { UInt8(truncatingIfNeeded: $0 &* 13 &+ $0 >> 8) })
+  private static let body = Data(OffsetPattern()[0..<2_000_000])
 
   @Test(
     "a file or bytes are uploaded, and resumed after an interruption, in the server's version",

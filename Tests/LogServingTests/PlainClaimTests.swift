@@ -149,8 +149,7 @@ struct PlainClaimTests {
   func long(isComplete: Bool, messages: Int) throws {
     let broker = try TestBroker()
     let server = try LogServer(broker)
-    var random = SplitMix64(state: 3)
-    let content = (0..<1_500_000).map { _ in UInt8(truncatingIfNeeded: random.next()) }
+    let content = OffsetPattern(seed: 3)[0..<1_500_000]
     if messages > 1 {
       let length = 1000
       for number in 0..<messages {

@@ -1,5 +1,6 @@
 import Glibc
 import NetworkTesting
+import PropertyTesting
 import Testing
 import UploadServer
 
@@ -20,7 +21,7 @@ struct ComparisonTests {
   func curl(_ arguments: [String]) throws {
     let test = try TestServer()
     let other = TemporaryDirectory()
-    let bytes = (0..<1_234_567).map { UInt8(truncatingIfNeeded: ($0 &* 2_654_435_761) >> 11) }
+    let bytes = OffsetPattern()[0..<1_234_567]
     try write(bytes, other.path + "/file")
     let all = arguments.map {
       $0 == "FILE"
@@ -53,7 +54,7 @@ struct ComparisonTests {
   func curlContinues() throws {
     let test = try TestServer()
     let other = TemporaryDirectory()
-    let bytes = (0..<2_000_000).map { UInt8(truncatingIfNeeded: ($0 &* 2_654_435_761) >> 11) }
+    let bytes = OffsetPattern()[0..<2_000_000]
     try write(bytes, other.path + "/file")
     let url = "http://\(test.address)/c.bin"
     let pid = try Command.spawn(

@@ -1,5 +1,6 @@
 import Glibc
 import NetworkTesting
+import PropertyTesting
 import Testing
 import UploadServer
 
@@ -24,7 +25,7 @@ struct ServerFaultTests {
       let directory = TemporaryDirectory()
       let disk = try SmallDisk(at: directory.path)
       let test = try TestServer(in: directory) { $0.lingerTimeout = .seconds(60) }
-      let bytes = (0..<3_000_000).map { UInt8(truncatingIfNeeded: ($0 &* 2_654_435_761) >> 13) }
+      let bytes = OffsetPattern()[0..<3_000_000]
       let client = try test.connect()
       try client.send(TestServer.head())
       // The client sends more than fits, and keeps sending. It must still be able to read the refusal.

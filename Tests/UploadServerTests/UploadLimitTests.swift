@@ -3,6 +3,7 @@
 import EventLoops
 import Glibc
 import NetworkTesting
+import PropertyTesting
 import Testing
 import UploadServer
 
@@ -549,7 +550,7 @@ struct UploadLimitTests {
   @Test("after a restart, the server computes the digest of a long upload while more bytes arrive")
   func caughtUp() throws {
     let directory = TemporaryDirectory()
-    let half = (0..<8_000_000).map { UInt8(truncatingIfNeeded: ($0 &* 2_654_435_761) >> 11) }
+    let half = OffsetPattern()[0..<8_000_000]
     var location = ""
     do {
       let test = try TestServer(in: directory)

@@ -301,6 +301,6 @@ extension RawClient {
   }
 }
 
-private func bytes(_ range: Range<Int>) -> [UInt8] {
-  range.map { UInt8(truncatingIfNeeded: ($0 &* 2_654_435_761) >> 13) }
-}
+private let pattern = OffsetPattern()
+
+private func bytes(_ range: Range<Int>) -> [UInt8] { pattern[range] }
