@@ -132,16 +132,26 @@ struct HTTPConnectionTests {
   @Test("each head has its full time, even if it begins in the packet that ends the previous one")
   func headTimeoutIsPerRequest() throws {
     let test = try TestServer { $0.headTimeout = .milliseconds(300) }
-    let client = try test.connect()
-    try client.send("GET / HTTP/1.1\r\nHo")
-    let start = ContinuousClock.now
-    // This lasts longer than the limit for one head, and a head is always incomplete.
-    while ContinuousClock.now - start < .milliseconds(700) {
-      usleep(20_000)  // this is not a synchronisation: the test is about elapsed time
-      try client.send("st: h\r\n\r\nGET / HTTP/1.1\r\nHo")
-      #expect(try client.answer().status == 200)
+    for _ in 0..<10 {
+      let client = try test.connect()
+      try client.send("GET / HTTP/1.1\r\nHo")
+      let start = ContinuousClock.now
+      var (last, longest, isServed) = (start, Duration.zero, true)
+      // This lasts longer than the limit for one head, and a head is always incomplete.
+      while isServed, last - start < .milliseconds(700) {
+        usleep(20_000)  // this is not a synchronisation: the test is about elapsed time
+        let isSent = (try? client.send("st: h\r\n\r\nGET / HTTP/1.1\r\nHo")) != nil
+        isServed = isSent && (try? client.answer().status) == 200
+        let now = ContinuousClock.now
+        (last, longest) = (now, max(longest, now - last))
+      }
+      // A busy machine may stop the client for as long as the limit.
+      if !isServed, longest > .milliseconds(150) { continue }
+      try #require(isServed)
+      #expect(try client.answer().status == 408)
+      return
     }
-    #expect(try client.answer().status == 408)
+    Issue.record("the client was stopped for too long each time")
   }
 
   @Test("a malformed chunk interrupts the stream at the last valid byte")
