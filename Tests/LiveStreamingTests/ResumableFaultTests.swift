@@ -240,14 +240,14 @@ struct ResumableFaultTests {
     try withSession { session throws in
       let source = try PushedSource()
       let stream = try RunningStream(source, session, server) {
-        $0.retry.giveUpAfter = .seconds(3)
+        $0.retry.giveUpAfter = .seconds(1)
         $0.rollOver.after = .milliseconds(20)
       }
       try source.push([1])
       try stream.waitUntilAcknowledged(1)
       let never = try EventCounter()
       // The silence itself.
-      #expect(!waitUntilReadable(never.descriptor, limit: .seconds(4)))
+      #expect(!waitUntilReadable(never.descriptor, limit: .milliseconds(1500)))
       try source.push([2])
       try stream.waitUntilAcknowledged(2)
       stream.streamer.finish()
