@@ -195,9 +195,9 @@ struct UploadLimitTests {
     func serverStops() {}
   }
 
-  /// A server with ``Late`` handlers. It adds the time when an upload expires to the log. Tests compare this time, which
-  /// is later on a busy machine, but never earlier. The order of timers would prove less: one that is late also finds
-  /// the uploads whose time has passed since.
+  /// A server with ``Late`` handlers. It adds the time when an upload expires to the log. Tests compare this time,
+  /// which is later on a busy machine, but never earlier. The order of timers would prove less: one that is late also
+  /// finds the uploads whose time has passed since.
   private func late(
     lifetime: Duration, work: Duration, accepts: Bool = true, _ log: EventLog<MonotonicInstant>
   ) throws -> TestServer {
