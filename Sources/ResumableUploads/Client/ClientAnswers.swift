@@ -301,15 +301,9 @@ extension UploadClientStateMachine {
     case 400 where maySpeakOlder(answer), 412 where maySpeakOlder(answer), 501 where maySpeakOlder(answer):
       // Do not send everything in each attempt, unless the answer blames the version.
       guard blamesVersion(answer) || !isOptimistic && answer.status != 412 else { break }
-      // A plain upload is no alternative, and the answers need not have been about the versions.
-      let mayPass = !configuration.discovers && !blamesVersion(answer) && isRefusal(answer)
-      if server.version == configuration.version {
-        // All versions were tried after such an answer, so each further attempt sends one request.
-        if mayPass, discovery.versionRefusal == answer.status { return creationFailed() }
-        discovery.versionRefusal = answer.status
-      }
       if stepDown(to: InteropVersion.Named(answer.fields)) { return create(supply) }
-      if mayPass {
+      // A plain upload is no alternative, and the answers need not have been about the versions.
+      if !configuration.discovers, !blamesVersion(answer), isRefusal(answer) {
         server.version = configuration.version
         return creationFailed()
       }

@@ -45,7 +45,5 @@ extension UploadClientStateMachine {
     var isOffered = false
     /// How often a creation was nevertheless answered as a plain upload.
     var plainAnswers = 0
-    /// The status with which a creation in the first version was refused before the client tried all others.
-    var versionRefusal: Int?
   }
 }
