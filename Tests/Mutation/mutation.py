@@ -11,8 +11,9 @@ is missing, or the change makes no difference. The latter are listed in `equival
     make mutation MUTATION="--seed 7 --module LiveStreaming=40"    40 mutants of one module
     make mutation MUTATION=--again                                 those that survived last time, with the tests of now
     make mutation MUTATION="--list --module UploadServer=9999"     the mutants themselves, without running them
+    make mutation MUTATION="--unreached --module Spool=9999"       those that no test reaches; each suite runs once
 
-Exit code 0: in each module at least 95 % of the mutants were killed. 1: not so. 2: the tests fail without any mutant.
+Exit code 0: in each module at least 95 % of the mutants were killed, or all are reached. 1: not so. 2: the tests fail without any mutant.
 """
 
 from __future__ import annotations
@@ -485,6 +486,20 @@ def judge(mutants: list[Mutant], jobs: int, limit: float, built: list[Mutant]) -
         save(built)
 
 
+def list_unreached(mutants: list[Mutant], limit: float) -> bool:
+    """Prints the mutants that no suite of their module reaches; whether there is none."""
+    tests = Tests(limit)
+    count = 0
+    for module in dict.fromkeys(mutant.module for mutant in mutants):
+        suites = tests.measure(module)
+        for mutant in mutants:
+            if mutant.module == module and not any(suite.reached[mutant.number] for suite in suites):
+                count += 1
+                print(f"UNREACHED {mutant.file}:{mutant.line} {mutant.declaration}: {mutant.change}", flush=True)
+    print(f"{count} of {len(mutants)} mutants are not reached")
+    return count == 0
+
+
 def report(mutants: list[Mutant]) -> bool:
     """Prints the score of each module; whether all reach the goal."""
     reached = True
@@ -521,6 +536,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2, help="how many mutants run at the same time; the default is 2")
     parser.add_argument("--limit", type=float, default=60, metavar="S", help="seconds before a suite may count as hung; 60")
     parser.add_argument("--list", action="store_true", help="list the mutants and stop")
+    parser.add_argument("--unreached", action="store_true", help="list the mutants that no test reaches, and stop")
     parser.add_argument("--again", action="store_true", help="run those that survived last time with the tests of now")
     options = parser.parse_args()
     missing = [name for name in sorted(os.listdir(ROOT / "Sources"))
@@ -561,6 +577,8 @@ def main() -> None:
         return
     built = build(mutants)
     chosen = [m for module, count in wanted.items() for m in [m for m in built if m.module == module][:count]]
+    if options.unreached:
+        sys.exit(0 if list_unreached(chosen, options.limit) else 1)
     judge(chosen, options.jobs, options.limit, built)
     reached = report(chosen)
     print(f"{len(rows)} mutants are listed as equivalent and were not run.")
