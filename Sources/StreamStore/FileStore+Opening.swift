@@ -204,13 +204,13 @@ extension FileStore {
       guard let part, splitHead(name, log) != nil else { return .absent }
       // A power failure has destroyed the file before it contained a byte. See ``beginAgain(_:_:)``.
       var gaps = GapRecord.Summary()
-      gaps.add(part.series)
+      gaps.addPrevious(of: part)
       return .stored(start: start, length: part.start, gaps)
     }
     var length = (part?.start ?? 0) + (size - min(size, part?.headerLength ?? 0))
     if growing != nil { length = remainder(of: try gapText(name) ?? [], part, length: length).length }
     var gaps = try readGaps(name, length: length)
-    gaps.add(part?.series)
+    gaps.addPrevious(of: part)
     if let complete { return .complete(complete, start: start, length: length, gaps) }
     return .stored(start: start, length: length, gaps)
   }

@@ -200,6 +200,7 @@ extension FileStore {
     part.streamID = name.streamID
     part.otherWriters = writers
     (part.start, part.firstReceived) = (offset, offset)
+    part.missingBefore = try missing(before: offset, of: name, after: previous)
     var beginning: [UInt8] = []
     var missing: [Range<UInt64>] = []
     if let head = WAVHead(previous.head), name.finalExtension == ".wav" {
@@ -236,6 +237,27 @@ extension FileStore {
       unlinkat(directory, name.gaps, 0)
       throw error
     }
+  }
+
+  /// How many bytes before a part that begins at `offset` are in holes of the stream's earlier recordings, or between
+  /// these.
+  private func missing(
+    before offset: UInt64, of name: StreamName, after last: RecordingPart
+  ) throws(SystemError) -> UInt64 {
+    var missing: UInt64 = 0
+    let earlier = try parts.lines(of: name.base).current.values.filter { $0.number <= last.number }
+    for part in earlier.sorted(by: { $0.number > $1.number }) {
+      // All bytes of an unreliable recording lie between two parts, because it ends where it started.
+      let end = part.end ?? offset
+      let recorded = try readGaps(name.recording(part.number), length: min(offset, end)).missing
+      // An operator may have moved the record away. Then only the holes within the recording are known.
+      let received = part.count.addingReportingOverflow(part.firstReceived).partialValue
+      let holes = end <= offset ? end - min(end, received) : 0
+      missing = missing.addingReportingOverflow(max(recorded, holes)).partialValue
+      // The bytes of a recording that began later are received again, and only the gap before it counts.
+      if part.firstReceived <= offset { return missing.addingReportingOverflow(part.missingBefore).partialValue }
+    }
+    return missing
   }
 
   /// Records where a part begins, and what lies between it and the one before.

@@ -80,8 +80,8 @@ extension FileStore {
     var part = RecordingPart(file: next.final)
     (part.number, part.streamID, part.owner) = (next.part, closed.streamID, closed.owner)
     (part.start, part.firstReceived, part.headerLength) = (end, end, UInt64(head.bytes.count))
-    part.series = .init(
-      start: closed.seriesStart, missing: stream.gaps.missing, holesEnd: stream.gaps.holesEnd)
+    part.missingBefore = stream.gaps.missing
+    part.series = .init(start: closed.seriesStart, holesEnd: stream.gaps.holesEnd)
 
     let file = try beginFile(next, head.bytes)
     // A search for what an earlier server has split off must not find this one.
@@ -102,7 +102,7 @@ extension FileStore {
       file: stream.stored, finish: finish)
     let split = SplitRecording(
       name: name, start: stream.start, length: end,
-      missing: stream.gaps.missing - min(stream.gaps.missing, closed.series?.missing ?? 0),
+      missing: stream.gaps.missing - min(stream.gaps.missing, closed.missingBefore),
       finish: { [self] loop, completion in finishSplit(left, loop: loop, completion: completion) })
     stream.continueIn(next, file, part)
     // If this fails, only the sidecar is less complete.

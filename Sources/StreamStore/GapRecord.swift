@@ -52,11 +52,12 @@ package struct GapRecord: Equatable, Sendable {
       (self.missing, self.holesEnd, self.isDistrusted) = (missing, holesEnd, isDistrusted)
     }
 
-    /// Adds the known values of the previous recordings in the same series.
-    mutating func add(_ series: RecordingPart.Series?) {
-      guard let series else { return }
-      missing += series.missing
-      holesEnd = max(holesEnd, series.holesEnd)
+    /// Adds what is known of the stream's recordings before this one.
+    mutating func addPrevious(of part: RecordingPart?) {
+      guard let part else { return }
+      // Both numbers may come from a damaged log.
+      missing = missing.addingReportingOverflow(part.missingBefore).partialValue
+      holesEnd = max(holesEnd, part.series?.holesEnd ?? 0)
     }
   }
 

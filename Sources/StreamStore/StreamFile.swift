@@ -60,7 +60,7 @@ final class StreamFile: StoredStream {
   private func readGaps() throws(SystemError) {
     let text = try store.gapText(name) ?? []
     gaps = GapRecord.summary(of: text, length: length)
-    gaps.add(part?.series)
+    gaps.addPrevious(of: part)
     gapLines = text.count { $0 == Octet.lineFeed }
   }
 

@@ -58,6 +58,9 @@ struct RecordingPart: Equatable, Sendable {
   var otherWriters = OtherWriters.nobody
   /// Whether it is being removed, with the recordings into which the stream was divided before.
   var isDiscarded = false
+  /// How many bytes of the stream were missing before this part, in holes of the previous parts and between them. The
+  /// bytes between the last of them and this one are not included.
+  var missingBefore: UInt64 = 0
   /// What is known of the previous parts, if the last of them was split; nil otherwise.
   var series: Series?
 
@@ -65,8 +68,6 @@ struct RecordingPart: Equatable, Sendable {
   struct Series: Equatable, Sendable {
     /// The stream offset at which the first of them starts.
     var start: UInt64
-    /// How many bytes of the previous parts are in holes.
-    var missing: UInt64
     /// The stream offset after the last hole; 0 if there is none.
     var holesEnd: UInt64
   }
@@ -105,9 +106,9 @@ struct RecordingPart: Equatable, Sendable {
     case .anyone: set("shared", .boolean(true))
     }
     if isDiscarded { set("discarded", .boolean(true)) }
+    if missingBefore > 0 || series != nil { set("missing", missingBefore) }
     if let series {
       set("series", series.start)
-      set("missing", series.missing)
       set("holes", series.holesEnd)
     }
     return fields.serialized
@@ -124,9 +125,7 @@ struct RecordingPart: Equatable, Sendable {
       if case .bytes(let bytes)? = value(credential) { return UploadOwner(credential: bytes, address: address) }
       return UploadOwner(address: address)
     }
-    let series = count("series").map {
-      Series(start: $0, missing: count("missing") ?? 0, holesEnd: count("holes") ?? 0)
-    }
+    let series = count("series").map { Series(start: $0, holesEnd: count("holes") ?? 0) }
     guard let number = count("part"), (1...UInt64(Self.largestNumber)).contains(number),
       case .string(let file)? = value("file"),
       let start = count("start"), let first = count("first"), let header = count("header"), let count = count("count")
@@ -145,6 +144,7 @@ struct RecordingPart: Equatable, Sendable {
       otherWriters = .discarded(owner)
     }
     if case .boolean(true)? = value("discarded") { isDiscarded = true }
+    if case .integer(let missing)? = value("missing"), missing >= 0 { missingBefore = UInt64(missing) }
     self.series = series
   }
 }

@@ -53,7 +53,7 @@ struct EndedServerTests {
       var (split, growing) = (RecordingPart(file: name.final), RecordingPart(file: name.recording(2).final))
       (split.end, split.isSplit) = (3, true)
       (growing.number, growing.start, growing.firstReceived) = (2, 3, 3)
-      growing.series = .init(start: 0, missing: 0, holesEnd: 0)
+      growing.series = .init(start: 0, holesEnd: 0)
       try StreamParts(in: descriptor, OpenFiles()).append(split, growing, to: name.base)
       return try directory.write(name.recording(2).partial, Array("d".utf8))
     }

@@ -80,7 +80,7 @@ struct RecordingSearchTests {
     var (split, growing) = (RecordingPart(file: "s-1.bin"), RecordingPart(file: "s-1~2.bin"))
     (split.end, split.isSplit) = (3, true)
     (growing.number, growing.start, growing.firstReceived) = (2, 3, 3)
-    growing.series = .init(start: 0, missing: 0, holesEnd: 0)
+    growing.series = .init(start: 0, holesEnd: 0)
     try StreamParts(in: descriptor, OpenFiles()).append(split, growing, to: "s-1")
   }
 
