@@ -27,9 +27,6 @@ extension StreamStoreHandler: KeepingRequestHandler {
         let extent = try registry.store.measure(name)
         if isOvertaken(extent) { return misplaced(StreamAnswer.beginsBeforeHole, name, extent) }
         if let conflict = misplacement(name, extent) { return misplaced(conflict.reason, name, extent) }
-        if beginsBeyondSize(extent) {
-          return .response(Response(413, body: StreamAnswer.reason(.representationTooLarge) + "\n"))
-        }
       }
     } catch {
       trouble.disk = error
@@ -45,13 +42,6 @@ extension StreamStoreHandler: KeepingRequestHandler {
   private func misplaced(_ reason: String, _ name: StreamName, _ extent: StreamExtent) -> Settlement {
     let standing = StreamAnswer.Standing(name.streamID, length: extent.length, missing: extent.gaps?.missing ?? 0)
     return .response(StreamAnswer.refused(409, standing, reason, retries: false))
-  }
-
-  /// Whether an upload would begin with a hole that exceeds the maximum size of an upload.
-  private func beginsBeyondSize(_ extent: StreamExtent) -> Bool {
-    // The next part begins where the upload does.
-    guard let room = registry.limits.options.maximumSize, extent != .closed else { return false }
-    return state.offset - min(state.offset, extent.length) > room
   }
 
   package func measureUnbegun() throws(SystemError) -> KeptExtent {
