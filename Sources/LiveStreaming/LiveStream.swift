@@ -233,7 +233,7 @@ final class LiveStream: @unchecked Sendable {
     live?.finish()
     guard let limit, finishTimer == nil else { return }
     finishLimit = limit
-    awaitProgress(within: limit)
+    awaitProgress(within: limit, since: .now)
     // The next attempt is due now, because a stream that finishes does not wait for the end of a pause.
     retryNow()
   }
@@ -246,13 +246,17 @@ final class LiveStream: @unchecked Sendable {
 
   /// Ends the stream if the server acknowledges nothing within `limit`. On a slow line, sending the buffered bytes may
   /// take longer than that.
-  private func awaitProgress(within limit: Duration) {
+  ///
+  /// - Parameter since: the time of the last progress. Progress is noticed at most an eighth of the limit later.
+  private func awaitProgress(within limit: Duration, since: MonotonicInstant) {
     let acknowledged = machine.acknowledged
-    finishTimer = loop.schedule(after: limit) { [weak self] in
+    finishTimer = loop.schedule(at: min(.now + limit / 8, since + limit)) { [weak self] in
       guard let self else { return }
       finishTimer = nil
       if trustsTransport { checkTransport() }
-      if machine.acknowledged > acknowledged { return awaitProgress(within: limit) }
+      let now = MonotonicInstant.now
+      if machine.acknowledged > acknowledged { return awaitProgress(within: limit, since: now) }
+      if now < since + limit { return awaitProgress(within: limit, since: since) }
       let step = machine.stop(unfinished(after: limit))
       if isStarted { perform(step) }
     }
@@ -364,7 +368,9 @@ final class LiveStream: @unchecked Sendable {
     }
     summary.responseFailure = responseFailure
     summary.isResumable = !trustsTransport
-    summary.unconfirmed = unconfirmed + machine.unconfirmedAtEnd
+    // A server that has confirmed the end and counts the missing bytes of the stream has told which ones are lost.
+    let isSettled = summary.error == nil && summary.missingAtServer != nil
+    summary.unconfirmed = isSettled ? 0 : unconfirmed + machine.unconfirmedAtEnd
     summary.sourceSkipped = sourceSkipped
     summary.sourceUnit = sourceUnit
     summary.resumeData = summary.error == nil ? nil : resumeData

@@ -226,6 +226,40 @@ struct LiveStreamerLifeTests {
     }
   }
 
+  @Test("the limit counts from the last acknowledgement, also if one came shortly after the end of the source")
+  func finishAfterLastAcknowledgement() throws {
+    let version = "Upload-Draft-Interop-Version: 8"
+    let limit = Duration.seconds(2)
+    // A busy machine may notice the acknowledgement late. Without a pause, the end is at most an eighth of the limit
+    // later.
+    var times: [Duration] = []
+    for _ in 0..<4 where times.allSatisfy({ $0 > limit * 3 / 2 }) {
+      let isFinishing = try EventCounter()
+      let server = try ScriptedServer { connection, _ in
+        _ = try connection.head()
+        try connection.respond("201 Created", ["Location: /u", "Upload-Complete: ?0", version])
+        _ = try connection.head()
+        _ = waitUntilReadable(isFinishing.descriptor)
+        try connection.send("HTTP/1.1 104 Upload Resumption Supported\r\nUpload-Offset: 200\r\n\(version)\r\n\r\n")
+        _ = connection.readToEnd()
+      }
+      try withSession { session throws in
+        let source = try PushedSource()
+        let stream = try RunningStream(source, session, server.url) { $0.resumable = .always }
+        try source.push([UInt8](repeating: 1, count: 1000))
+        try stream.events.first("its connection") { if case .connected = $0 { true } else { false } }
+        stream.streamer.finish(within: limit)
+        let start = MonotonicInstant.now
+        isFinishing.signal()
+        let summary = try stream.summary()
+        times.append(.now - start)
+        #expect(summary.error?.kind == .unfinished && summary.progress.acknowledged == 200)
+      }
+    }
+    let shortest = try #require(times.min())
+    #expect(shortest >= limit && shortest <= limit * 3 / 2, "\(times)")
+  }
+
   private final class BrokenSource: StreamSource {
     func start(into producer: consuming CircularBuffer.Producer, context: SourceContext) throws(LiveStreamError) {
       throw LiveStreamError(.source, "no such microphone")

@@ -1,5 +1,6 @@
 // Each loss is reported exactly once.
 
+import NetworkTesting
 import PropertyTesting
 import Testing
 
@@ -41,6 +42,36 @@ struct ReportedLossTests {
       var summary = whole
       lose(&summary)
       #expect(summary.hasLoss, "\(summary)")
+    }
+  }
+
+  @Test(
+    "bytes that may be lost with a request are no loss if the server has confirmed the end and reports what it lacks",
+    arguments: [nil, 0, 7] as [Int?])
+  func settled(_ missing: Int?) throws {
+    let server = try ScriptedServer { connection, number in
+      _ = try connection.head()
+      if number > 0 {
+        _ = try connection.body()
+        return try connection.respond("200 OK", missing.map { ["Stream-Missing: \($0)"] } ?? [])
+      }
+      // Far more than the client keeps of what TCP has acknowledged.
+      var count = 0
+      while count < 800_000, let bytes = try connection.receive() { count += bytes.count }
+      try connection.respond("502 Bad Gateway", ["Connection: close"])
+      _ = connection.readToEnd()
+    }
+    try withSession { session throws in
+      let source = try PushedSource()
+      let stream = try RunningStream(source, session, server.url) { $0.buffer = .bytes(1 << 20) }
+      try source.push([UInt8](repeating: 1, count: 900_000))
+      try stream.waitForFailure()
+      stream.streamer.finish()
+      let summary = try stream.summary()
+      #expect(summary.error == nil)
+      #expect(stream.failures().contains { $0.unconfirmed > 0 }, "\(stream.failures())")
+      #expect((summary.unconfirmed > 0) == (missing == nil))
+      #expect(summary.hasLoss == (missing != 0) && summary.progress.lost == UInt64(missing ?? 0))
     }
   }
 }
