@@ -313,10 +313,10 @@ def build(mutants: list[Mutant]) -> list[Mutant]:
             for match in re.finditer(r"^(?P<file>/\S+\.swift):(?P<line>\d+):\d+: error:", log.read_text(), re.M)
         }
         broken = [m for m in mutants if any((str(TREE / m.file), line) in wrong for line in m.lines)]
-        # Some errors are reported where what is missing is needed, behind the mutant: it is the nearest one before.
+        # Some errors are reported where what is missing is needed, behind the mutant, or at the switch around it.
         for file, line in wrong if not broken else []:
-            before = [m for m in mutants if str(TREE / m.file) == file and m.line <= line]
-            broken += [max(before, key=lambda m: m.line)] if before else []
+            own = [m for m in mutants if str(TREE / m.file) == file]
+            broken += [min(own, key=lambda m: abs(m.line - line))] if own else []
         if not broken:
             sys.exit(f"cannot build the mutants: no error is at one of them. See {log}.")
         print(f"  {len(broken)} mutants do not compile and are replaced", flush=True)
