@@ -273,10 +273,14 @@ public final class EventLoop: @unchecked Sendable {
     }
   }
 
-  /// Timers that are due within a millisecond share a turn, because a wake-up costs more than the work of most timers.
-  /// One that is alone is served at its time.
+  /// How long after a turn of timers the next one may begin.
+  private static let timerInterval: Int64 = 1_500_000
+
+  /// Timers that are due within this interval share a turn, because a wake-up costs more than the work of most timers.
+  /// One that is alone is served at its time. With a timer per millisecond, there are as many turns as with
+  /// epoll_wait(2), which counts whole milliseconds, and timers are no later than there.
   private var nextTimerTurn: MonotonicInstant? {
-    timers.nextDeadline.map { max($0, timerTurn.advanced(byNanoseconds: 1_000_000)) }
+    timers.nextDeadline.map { max($0, timerTurn.advanced(byNanoseconds: Self.timerInterval)) }
   }
 
   /// The number of ready descriptors, or -1 with `errno`.
