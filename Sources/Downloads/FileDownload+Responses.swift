@@ -16,7 +16,7 @@ extension FileDownload {
     guard !isEnding else { return }
     switch event {
     case .connected:
-      isConnected = true
+      (isConnected, lacksConnection) = (true, false)
       clock.noteConnected()
     case .accepted, .interimResponse: break
     case .response(let response): answered(response)

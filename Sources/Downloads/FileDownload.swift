@@ -113,6 +113,8 @@ public final class FileDownload: @unchecked Sendable {
   var resumedFrom: UInt64 = 0
   var outages = OutageCount()
   var isConnected = false
+  /// Whether the last request has never had a connection, so that the address of the server may have changed.
+  var lacksConnection = false
   /// Runs until the next attempt.
   var retryTimer: EventLoop.Timer?
   var progressTimer: EventLoop.Timer?
@@ -328,6 +330,7 @@ public final class FileDownload: @unchecked Sendable {
     if request.bearerToken != nil, let token = configuration.bearerToken?() { request.bearerToken = token }
     request.method = "GET"
     request.tellsResponse = true
+    request.looksUpAgain = lacksConnection
     request.fields.addDefault("Accept-Encoding", "identity")
     request.fields.addDefault("Want-Repr-Digest", "sha-256=1")
     request.fields.append(contentsOf: machine.begin())
@@ -340,6 +343,7 @@ public final class FileDownload: @unchecked Sendable {
       running = try session.upload(request, body: .none) { [self, number] event in
         if self.number == number { happened(event) }
       }
+      lacksConnection = true
     } catch {
       fail(DownloadError(error.kind == .cancelled ? .cancelled : .invalidRequest, error.description))
     }

@@ -121,6 +121,7 @@ extension LiveStream {
       // The other end may be closing the connection of an earlier request. Its TCP would acknowledge bytes that no
       // program reads, and the next request would begin after them.
       whole.usesFreshConnection = trustsTransport && hasOwnConnections
+      whole.looksUpAgain = lacksConnection
       if !trustsTransport, case .bytes = next.content, let interval = configuration.acknowledgementInterval {
         whole.fields.append(UploadFields.progressInterval, "\(interval)")
       }
@@ -141,6 +142,7 @@ extension LiveStream {
       }
       request = RunningRequest(
         step: next, whole: whole, token: token, task: task, number: number, headerLength: header.count)
+      lacksConnection = true
       if trustsTransport { transport.begin(at: next.start) }
       // The body may contain all available bytes, and no write may follow for long.
       if let writer, case .bytes = next.content, writer.cursor > next.start { didWrite() }
@@ -197,7 +199,7 @@ extension LiveStream {
     }
     switch event {
     case .connected(let isNew):
-      hasConnected = true
+      (hasConnected, lacksConnection) = (true, false)
       handler(.connected(isNew: isNew, after: .now - request.issued))
       machine.connected()
       perform(.none)

@@ -46,6 +46,8 @@ final class LiveStream: @unchecked Sendable {
   /// Whether the stream was finished before its start.
   private var finishesAtStart = false
   var hasConnected = false
+  /// Whether the last request has never had a connection, so that the address of the server may have changed.
+  var lacksConnection = false
   var isStarted = false
   var isAbandoned = false
   /// The step that became due during the suspension.

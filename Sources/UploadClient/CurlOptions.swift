@@ -28,6 +28,8 @@ struct CurlOptions {
     // Otherwise, a request that ends during a lookup would wait for it, and so would the loop with all other streams.
     // See NameLookups.
     try set(CURLOPT_QUICK_EXIT, 1)
+    // In seconds. Without any time, thousands of streams that retry together would each start a lookup's thread.
+    if request.looksUpAgain { try set(CURLOPT_DNS_CACHE_TIMEOUT, 1) }
     // A proxy's response to CONNECT is not the server's response.
     try set(CURLOPT_SUPPRESS_CONNECT_HEADERS, 1)
     if let encoding = request.acceptEncoding { try set(CURLOPT_ACCEPT_ENCODING, encoding) }

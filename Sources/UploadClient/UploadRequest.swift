@@ -52,6 +52,9 @@ public struct UploadRequest: Equatable, Sendable {
   /// Whether the request gets a new connection. A server may close an idle connection just as a request begins. Its TCP
   /// then acknowledges bytes that no program reads.
   package var usesFreshConnection = false
+  /// Whether the host's name is looked up again, because the server may have another address now. Requests of the same
+  /// second share a lookup. Otherwise, an address is used for a minute.
+  package var looksUpAgain = false
   /// The value of `Accept-Encoding` unless it is in ``fields``. It also enables decoding of the response's body. Nil
   /// disables both, and an empty value means all content codings that libcurl supports.
   package var acceptEncoding: String?
