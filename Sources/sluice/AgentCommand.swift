@@ -64,7 +64,7 @@ enum AgentCommand {
     } catch let error as AgentError {
       throw CommandError(error)
     } catch {
-      throw CommandError(.inputOutput, "\(error)")
+      throw CommandError(machine: error)
     }
   }
 

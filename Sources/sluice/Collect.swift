@@ -38,7 +38,7 @@ enum Collect {
       signals = try Signals()
       try Console.shared.beginQueueing()
     } catch {
-      throw CommandError(.inputOutput, error.description)
+      throw CommandError(machine: error)
     }
     let collector = try signals.endProcess { () throws(CommandError) in try open(configuration) }
     let place = "partition \(configuration.partition.text) of \(configuration.stream)"
@@ -48,7 +48,7 @@ enum Collect {
     do throws(SystemError) {
       guard try run(collector, outcome, signals, place) else { return .interrupted }
     } catch {
-      throw CommandError(.inputOutput, error.description)
+      throw CommandError(machine: error)
     }
     if let error = outcome.error.withLock({ $0 }) { throw error.commandError }
     return .done

@@ -70,7 +70,7 @@ final class GetRun: Sendable {
       session.close()
       return end()
     } catch {
-      throw CommandError(.inputOutput, "\(error)")
+      throw CommandError(machine: error)
     }
   }
 

@@ -67,9 +67,11 @@ enum InputFile {
   }
 
   private static func unreadable(_ path: String, _ option: String?, _ code: Int32) -> CommandError {
-    CommandError(
-      .noInput,
-      "\(option.map { "--\($0) " } ?? "")\(path.shown): \(String(cString: strerror(code))). Name a file that exists and is readable."
-    )
+    let problem = "\(option.map { "--\($0) " } ?? "")\(path.shown): \(String(cString: strerror(code)))"
+    // The limit of EFBIG is the command's own.
+    if code != EFBIG, let remedy = SystemError.remedy(forLimit: code) {
+      return CommandError(.inputOutput, "\(problem). \(remedy)")
+    }
+    return CommandError(.noInput, "\(problem). Name a file that exists and is readable.")
   }
 }

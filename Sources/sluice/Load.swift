@@ -161,7 +161,7 @@ enum Load {
       thread.join()
       signals.release()
     } catch {
-      throw CommandError(.inputOutput, error.description)
+      throw CommandError(machine: error)
     }
     switch outcome.withLock({ $0 }) {
     case .success(let report)?: return (report, wasStopped)

@@ -80,7 +80,7 @@ enum Mic {
     do throws(SystemError) {
       test = try MicTest(microphone, progress: progress)
     } catch {
-      throw CommandError(.inputOutput, error.description)
+      throw CommandError(machine: error)
     }
     return try test.run()
   }
@@ -135,7 +135,7 @@ enum Mic {
       signals = try Signals()
       try Console.shared.beginQueueing()
     } catch {
-      throw CommandError(.inputOutput, error.description)
+      throw CommandError(machine: error)
     }
     do throws(MicrophoneError) {
       let microphone = try signals.endProcess(during: { () throws(MicrophoneError) in try Microphone(configuration) })

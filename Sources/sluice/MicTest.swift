@@ -50,7 +50,7 @@ final class MicTest: @unchecked Sendable {
       try loop.register(microphone.eventDescriptor, .readable) { [unowned self] _ in takeEvents() }
       try microphone.start(into: buffer.producer)
     } catch {
-      throw CommandError(.inputOutput, "\(error)")
+      throw CommandError(machine: error)
     }
     tick()
     loop.run()

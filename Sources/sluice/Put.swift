@@ -49,7 +49,7 @@ enum Put {
 
     let digest = try StreamOptions.digest(values)
     let signals: Signals
-    do throws(SystemError) { signals = try Signals() } catch { throw CommandError(.inputOutput, error.description) }
+    do throws(SystemError) { signals = try Signals() } catch { throw CommandError(machine: error) }
     let file: UploadFile
     do throws(UploadFileError) {
       do throws(UploadFileError) {
@@ -266,7 +266,8 @@ extension CommandError {
       switch error {
       case .unreadable(let error) where error.code == ENOENT && path.contains("\u{FFFD}"):
         "its name is not valid UTF-8. Rename it, or stream it with: \(streamed) < FILE"
-      case .unreadable(let error): "\(error.reason). Name a file that exists and is readable."
+      case .unreadable(let error):
+        "\(error.reason). \(SystemError.remedy(forLimit: error.code) ?? "Name a file that exists and is readable.")"
       case .directory:
         "it is a directory. Name a file. To upload the whole directory: tar c \(path.shellOperand) | \(streamed)"
       case .notRegular:
@@ -274,7 +275,12 @@ extension CommandError {
       case .unknownSize: "its size is unknown, so its upload cannot be resumed. Leave --resume and --abandon out."
       case .changed(let change): "it changed while it was read: \(change). Try again when it no longer changes."
       }
-    let code: ExitCode = if case .changed = error { .inputOutput } else { .noInput }
+    let code: ExitCode =
+      switch error {
+      case .changed: .inputOutput
+      case .unreadable(let error) where SystemError.remedy(forLimit: error.code) != nil: .inputOutput
+      default: .noInput
+      }
     self.init(code, "cannot upload \(path.shellQuoted): \(reason)")
   }
 }

@@ -93,7 +93,7 @@ enum Serve {
       // own threads.
       signals = try Signals()
     } catch {
-      throw CommandError(.inputOutput, error.description)
+      throw CommandError(machine: error)
     }
     let server = try signals.endProcess { () throws(CommandError) in try open(configuration) }
     let storesFiles = !values.has("discard") && values["store"] == nil
@@ -140,7 +140,7 @@ enum Serve {
       if isInterrupted { return .interrupted }
       if hasEnded { return .done }
     } catch {
-      throw CommandError(.inputOutput, error.description)
+      throw CommandError(machine: error)
     }
     throw CommandError(
       .inputOutput,

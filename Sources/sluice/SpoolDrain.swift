@@ -79,7 +79,7 @@ struct SpoolDrain {
     } catch let error as CommandError {
       throw error
     } catch {
-      throw CommandError(.inputOutput, "\(error)")
+      throw CommandError(machine: error)
     }
     return code
   }

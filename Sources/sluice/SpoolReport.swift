@@ -55,6 +55,9 @@ enum SpoolReport {
         .inputOutput,
         "the spool's file would be too large (\(error)): the file system, or a limit of this process, allows no file of this size. Choose a smaller --spool-limit, or raise the limit with ulimit -f."
       )
+    case .system(let failure):
+      let remedy = SystemError.remedy(forLimit: failure.code) ?? "Check --spool."
+      return CommandError(.inputOutput, "cannot use the spool: \(error). \(remedy)")
     default:
       return CommandError(.inputOutput, "cannot use the spool: \(error). Check --spool.")
     }

@@ -166,7 +166,7 @@ struct StreamRun {
     } catch let error as SpoolError {
       throw SpoolReport.commandError(error)
     } catch {
-      throw CommandError(.inputOutput, "\(error)")
+      throw CommandError(machine: error, size: action == .streaming ? "--buffer" : nil)
     }
   }
 

@@ -16,7 +16,7 @@ enum Verify {
   static func run(_ values: CommandLineSyntax.Values) throws(CommandError) -> ExitCode {
     let signals: Signals
     do throws(SystemError) { signals = try Signals() } catch {
-      throw CommandError(.inputOutput, error.description)
+      throw CommandError(machine: error)
     }
     // Even the last line may wait for a reader. It must not be dropped, so it is not queued.
     do throws(CommandError) {
