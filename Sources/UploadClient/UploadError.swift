@@ -64,7 +64,9 @@ public struct UploadError: Error, Equatable, Sendable, CustomStringConvertible {
   ///   - proxyStatus: the proxy's status for CONNECT, or 0.
   ///   - certificateFault: OpenSSL's error for the peer's certificate (`X509_V_ERR_…`), or 0.
   init(code: CURLcode, detail: String, systemError: Int32 = 0, proxyStatus: Int = 0, certificateFault: Int = 0) {
-    let words = detail.isEmpty ? String(cString: curl_easy_strerror(code)) : detail
+    // libcurl asks for the address of the other end as soon as there is a connection, and keeps only its first words.
+    let endedAtOnce = detail.hasPrefix("getpeername() failed") ? "the server closed the connection at once" : nil
+    let words = endedAtOnce ?? (detail.isEmpty ? String(cString: curl_easy_strerror(code)) : detail)
     switch code {
     case _ where [401, 403, 407].contains(proxyStatus):
       self.init(.proxyRefused, "the proxy answered \(proxyStatus)")

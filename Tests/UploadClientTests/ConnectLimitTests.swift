@@ -267,6 +267,16 @@ struct ConnectLimitTests {
     }
   }
 
+  @Test("a connection that ends before libcurl can ask for its address was closed by the server at once")
+  func endedAtOnce() {
+    let words = "getpeername() failed with errno 107: Transport endpoint is not connected"
+    for code in [CURLE_RECV_ERROR, CURLE_SEND_ERROR, CURLE_GOT_NOTHING] {
+      let error = UploadError(code: code, detail: words)
+      #expect(error.kind == .connectionLost)
+      #expect(error.description == "the server closed the connection at once")
+    }
+  }
+
   @Test("a valid proxy is one that libcurl supports")
   func proxies() {
     for text in ["localhost:8080", "http://proxy", "https://proxy:1", "socks5h://proxy", "SOCKS4a://proxy"] {
