@@ -208,7 +208,8 @@ public struct StreamProgress: Equatable, Sendable {
   public var elapsed: Duration
   /// The bytes that the source has produced.
   public var captured: UInt64
-  /// The stream offset up to which bytes were passed to the network, in the current request or an earlier one.
+  /// The stream offset up to which the stream was passed to the network, in the current request or an earlier one. It
+  /// is not a number of bytes: lost bytes before it count, whether or not a request contained them.
   public var sent: UInt64
   /// The bytes that the server has acknowledged. With resumable uploads, the server itself acknowledges them, otherwise
   /// its TCP.

@@ -80,7 +80,9 @@ final class StreamRunFigures: Sendable {
     let progress = values.progress
     var page = MetricsText()
     page.counter("sluice_stream_captured_bytes_total", "Bytes that the source has produced.", progress?.captured ?? 0)
-    page.counter("sluice_stream_sent_bytes_total", "Bytes that were passed to the network.", progress?.sent ?? 0)
+    page.counter(
+      "sluice_stream_sent_bytes_total", "Bytes that were passed to the network, and lost bytes before them.",
+      progress?.sent ?? 0)
     page.counter(
       "sluice_stream_acknowledged_bytes_total", "Bytes that the server has acknowledged.", progress?.acknowledged ?? 0)
     page.counter("sluice_stream_lost_bytes_total", "Bytes that will not reach the server.", progress?.lost ?? 0)
