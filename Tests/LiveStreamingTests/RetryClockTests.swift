@@ -221,4 +221,90 @@ struct RetryClockTests {
       }
     }
   }
+
+  @Test("the time to give up is over at its last nanosecond, and the attempt before it is made at that moment")
+  func lastAttempt() throws {
+    for isTooEarly in [false, true] {
+      var clock = RetryClock(policy: Self.policy(.seconds(10)))
+      #expect(try clock.failed(Self.away, now: Self.at(1), draw: .max) == .milliseconds(250))
+      #expect(try clock.failed(Self.away, now: Self.at(10.5), draw: .max) == .milliseconds(500), "all that is left")
+      let end = Self.at(11)
+      if isTooEarly {
+        #expect(try clock.failed(Self.away, now: end.advanced(byNanoseconds: -1), draw: .max) == .nanoseconds(1))
+      } else {
+        #expect(throws: LiveStreamError.self) { try clock.failed(Self.away, now: end, draw: .max) }
+      }
+    }
+  }
+
+  @Test("with no time at all, three attempts are made, at the usual distance")
+  func noTime() throws {
+    var clock = RetryClock(policy: Self.policy(.zero))
+    for _ in 0..<2 { #expect(try clock.failed(Self.away, now: Self.at(1), draw: .max) == .milliseconds(250)) }
+    #expect(throws: LiveStreamError.self) { try clock.failed(Self.away, now: Self.at(1), draw: .max) }
+  }
+
+  @Test("the limit for refusals is over at its last nanosecond")
+  func lastRefusal() throws {
+    let refused = Self.refused(hasAcknowledged: true)
+    for isTooEarly in [false, true] {
+      var clock = RetryClock(policy: Self.policy(onRefusal: .seconds(10)))
+      for time in [1.0, 2, 3] { _ = try clock.failed(refused, now: Self.at(time), draw: .max) }
+      if isTooEarly {
+        _ = try clock.failed(refused, now: Self.at(11).advanced(byNanoseconds: -1), draw: .max)
+      } else {
+        #expect(throws: LiveStreamError.self) { try clock.failed(refused, now: Self.at(11), draw: .max) }
+      }
+    }
+  }
+
+  @Test(
+    "the error names what was missing, for how long, and how the last attempt ended",
+    arguments: [(1000, "1 s"), (999, "999 ms"), (61_500, "61 s")] as [(Int64, String)])
+  func words(milliseconds: Int64, limit: String) {
+    for isDownload in [false, true] {
+      var clock = RetryClock(policy: Self.policy(.milliseconds(milliseconds)), isDownload: isDownload)
+      var found: LiveStreamError?
+      for time in [1.0, 100, 200] {
+        do throws(LiveStreamError) {
+          _ = try clock.failed(Self.away, now: Self.at(time), draw: .max)
+        } catch {
+          found = error
+        }
+      }
+      let missing = isDownload ? "received" : "acknowledged"
+      #expect(
+        found?.description
+          == "gave up: nothing was \(missing) for \(limit); the last attempt ended with: the server answered 503")
+    }
+  }
+
+  @Test("a soon retry is no later than the longest delay")
+  func soonAtMost() throws {
+    var policy = Self.policy()
+    policy.maximumCeiling = .milliseconds(10)
+    var clock = RetryClock(policy: policy)
+    #expect(try clock.failed(Self.away, soon: .milliseconds(25), now: Self.at(1), draw: 0) == .milliseconds(10))
+  }
+
+  @Test("one token may be renewed until the next progress, and its attempt begins after a short delay")
+  func renewedToken() throws {
+    var clock = RetryClock(policy: Self.policy())
+    let progress: [(inout RetryClock) -> Void] = [
+      { $0.noteProgress() }, { $0.noteSlowProgress(now: Self.at(1)) }, { $0.noteProgress() },
+    ]
+    for note in progress {
+      var delay = clock.renewedToken(now: Self.at(1))
+      #expect(delay == .milliseconds(25) && clock.isUntroubled)
+      #expect(!clock.hasLasted(now: Self.at(11)) && clock.hasLasted(now: Self.at(11).advanced(byNanoseconds: 25_000_000)))
+      delay = clock.renewedToken(now: Self.at(1))
+      #expect(delay == nil)
+      note(&clock)
+    }
+    var policy = Self.policy()
+    policy.maximumCeiling = .milliseconds(10)
+    clock = RetryClock(policy: policy)
+    let delay = clock.renewedToken(now: Self.at(1))
+    #expect(delay == .milliseconds(10))
+  }
 }

@@ -157,4 +157,37 @@ struct RetryPolicyTests {
     returns.sort()
     #expect(returns[returns.count / 2] <= 0.5 && returns[returns.count * 99 / 100] <= 1.3)
   }
+
+  @Test("the draw selects exactly one delay of the range, from its first nanosecond to its last")
+  func exactRange() {
+    let cases: [(outage: Int64, asked: Int64?, least: Int64, most: Int64)] = [
+      // In milliseconds.
+      (0, nil, 125, 250), (1000, nil, 125, 250), (1600, nil, 200, 400), (4000, nil, 500, 1000),
+      (60_000, nil, 7500, 15_000), (3_600_000, nil, 7500, 15_000), (0, 0, 125, 250), (0, 8000, 8000, 10_000),
+      (40_000, 8000, 8000, 10_000), (60_000, 8000, 8000, 15_000), (0, 14_000, 14_000, 15_000),
+      (0, 15_000, 15_000, 15_000), (0, 15_001, 12_000, 15_000), (0, -1, 125, 250),
+    ]
+    for (outage, asked, least, most) in cases {
+      for (draw, delay) in [(UInt64.min, least), (.max, most)] {
+        let found = RetryPolicy().delay(
+          outage: .milliseconds(outage), retryAfter: asked.map { .milliseconds($0) }, draw: draw)
+        #expect(found == .milliseconds(delay), "\(outage) ms, \(asked ?? -1) ms")
+      }
+    }
+    let middle = RetryPolicy().delay(outage: .zero, retryAfter: nil, draw: 1 << 63)
+    #expect(middle >= .microseconds(187_500) && middle <= .nanoseconds(187_500_001))
+  }
+
+  @Test("refusals are retried for ten minutes after an acknowledgement, and before it only for a requested time")
+  func refusals() {
+    var policy = RetryPolicy()
+    #expect(!policy.retriesRefusals)
+    #expect(policy.refusalLimit(hasAcknowledged: true) == .seconds(600))
+    #expect(policy.refusalLimit(hasAcknowledged: false) == .zero)
+    for limit in [Duration.zero, .nanoseconds(1), .seconds(3600)] {
+      policy.giveUpOnRefusalAfter = limit
+      #expect(policy.retriesRefusals == (limit > .zero))
+      for hasAcknowledged in [false, true] { #expect(policy.refusalLimit(hasAcknowledged: hasAcknowledged) == limit) }
+    }
+  }
 }

@@ -126,4 +126,66 @@ struct VerdictTests {
     #expect(unreadable == .transient(.other("w"), retryAfter: nil, serverOffset: nil))
     #expect(verdict(.certificateNotTrusted).error?.remedy == .certificateAuthority)
   }
+
+  @Test("an error has a remedy exactly if an option of the user would help", arguments: Array(200..<600))
+  func remedies(_ status: Int) {
+    let expected: LiveStreamError.Remedy? =
+      switch status {
+      case 401: .credentials
+      case 407: .proxyCredentials
+      case 405, 411, 501: .method
+      default: nil
+      }
+    #expect(judge(status).error?.remedy == expected)
+  }
+
+  @Test("an error of the connection has a remedy exactly if an option of the user would help")
+  func remediesOfFailures() {
+    let failures: [UploadError.Kind: LiveStreamError.Remedy] = [
+      .proxyRefused: .proxyCredentials, .certificateNotTrusted: .certificateAuthority, .http2NotSupported: .http1,
+    ]
+    for kind in [UploadError.Kind.proxyRefused, .certificateNotTrusted, .http2NotSupported, .protocolViolation] {
+      #expect(Verdict(.failure(UploadError(kind, "w")), wallClock: 0).error?.remedy == failures[kind])
+    }
+  }
+
+  @Test("a refusal and a final response keep the delay and the offset that the server reports")
+  func reported() {
+    let fields = ["Retry-After": "7", "Stream-Offset": "12"]
+    guard case .refusal(_, let cause, let retryAfter, let offset) = judge(401, fields) else {
+      Issue.record("no refusal")
+      return
+    }
+    #expect(cause == .response(401) && retryAfter == .seconds(7) && offset == 12)
+    guard case .permanent(_, let end, let last) = judge(410, fields) else {
+      Issue.record("not final")
+      return
+    }
+    #expect(end == .response(410) && last == 12)
+  }
+
+  @Test("a redirect from https to http is no advice to stream to that URL", arguments: [false, true])
+  func insecure(_ isInsecure: Bool) {
+    let response = HTTPResponse(status: 301, fields: ["Location": "http://elsewhere/"])
+    let verdict = Verdict(
+      .success(.init(response: response, isEarly: true)), isLocationInsecure: isInsecure, wallClock: 0)
+    let text = verdict.error?.description ?? ""
+    #expect(text.contains("clear text") == isInsecure && text.contains("Stream to that URL") == !isInsecure, "\(text)")
+  }
+
+  @Test("only a response can be a refusal, and a verdict keeps its error as one")
+  func asRefusal() {
+    let fields = ["Retry-After": "7", "Stream-Offset": "12"]
+    let refusal = judge(403, fields)
+    #expect(refusal.asRefusal == refusal && refusal.error?.kind == .notPermitted)
+    let error = LiveStreamError(.refused, "no")
+    let unexpected = Verdict.unexpected(error, .response(404), retryAfter: .seconds(7), serverOffset: 12)
+    #expect(
+      unexpected.asRefusal == .refusal(error, .response(404), retryAfter: .seconds(7), serverOffset: 12))
+    let end = Verdict.permanent(error, .response(410), serverOffset: 12)
+    #expect(end.asRefusal == .refusal(error, .response(410), retryAfter: nil, serverOffset: 12))
+    #expect(unexpected.error == error && end.error == error)
+    #expect(Verdict.permanent(error).asRefusal == nil && judge(503).asRefusal == nil && judge(503).error == nil)
+    #expect(judge(204, early: false).asRefusal == nil && judge(204, early: false).error == nil)
+  }
 }
