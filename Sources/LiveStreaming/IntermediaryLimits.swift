@@ -57,7 +57,7 @@ struct IntermediaryLimits {
     switch result {
     case .failure(let error):
       if error.kind == .http2Violation {
-        (needsHTTP1, hasUsedHTTP1, failuresOfHTTP1) = (true, false, 0)
+        (needsHTTP1, hasUsedHTTP1) = (true, false)
       } else if needsHTTP1 {
         noteFailureOfHTTP1()
       }
