@@ -18,9 +18,8 @@ struct LossLedger: Equatable {
   var end: UInt64 { ranges.last?.upperBound ?? floor }
 
   mutating func add(_ range: Range<UInt64>) {
-    let added = range.clamped(to: min(floor, range.upperBound)..<range.upperBound)
-    guard !added.isEmpty, added.upperBound > floor else { return }
-    var merged = max(added.lowerBound, floor)..<added.upperBound
+    var merged = max(range.lowerBound, floor)..<max(range.upperBound, floor)
+    guard !merged.isEmpty else { return }
     ranges.removeAll { other in
       guard other.lowerBound <= merged.upperBound, merged.lowerBound <= other.upperBound else { return false }
       merged = min(other.lowerBound, merged.lowerBound)..<max(other.upperBound, merged.upperBound)
