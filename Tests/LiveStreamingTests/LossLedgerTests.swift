@@ -70,4 +70,55 @@ struct LossLedgerTests {
     let (acknowledged, lost) = ledger.account(captured: .max, oldest: 5, acknowledgedUpTo: .max)
     #expect(acknowledged == 0 && lost == .max)
   }
+
+  @Test("adjacent and overlapping ranges are one, in any order, so that many of them do not exceed the limit")
+  func merged() {
+    let offsets = (0..<600 as Range<UInt64>).map { $0 * 10 }
+    for order in [offsets, Array(offsets.reversed())] {
+      for length: UInt64 in [10, 11] {
+        var ledger = LossLedger()
+        for offset in order { ledger.add(offset..<offset + length) }
+        var once = LossLedger()
+        once.add(0..<5990 + length)
+        #expect(ledger == once && ledger.unknown(in: 0..<5990 + length) == [])
+      }
+    }
+    var ledger = LossLedger()
+    for range in [10..<20, 30..<40, 50..<60, 15..<55] as [Range<UInt64>] { ledger.add(range) }
+    #expect(ledger.total == 50 && ledger.unknown(in: 0..<70) == [0..<10, 60..<70])
+  }
+
+  @Test("the ranges of 256 losses are known, and of more only the newest ones")
+  func limit() {
+    var ledger = LossLedger()
+    for index in 0..<256 as Range<UInt64> { ledger.add(index * 10..<index * 10 + 3) }
+    #expect(ledger.unknown(in: 0..<3) == [])
+    ledger.add(2560..<2563)
+    #expect(ledger.unknown(in: 0..<3) == [0..<3] && ledger.unknown(in: 10..<13) == [])
+    #expect(ledger.total == 257 * 3 && ledger.end == 2563)
+    // A loss before the known ranges does not count again, not even one that ends where they begin.
+    for range in [0..<3, 1..<2, 0..<0] as [Range<UInt64>] { ledger.add(range) }
+    #expect(ledger.total == 257 * 3)
+    ledger.add(2..<5)
+    #expect(ledger.total == 257 * 3 + 2)
+  }
+
+  @Test("bytes in a pause are neither lost nor unsent")
+  func pause() {
+    let cases: [(lost: Range<UInt64>, pause: Range<UInt64>?, expected: [Range<UInt64>])] = [
+      (10..<20, nil, [10..<20]), (10..<20, 12..<15, [10..<12, 15..<20]), (10..<20, 10..<15, [15..<20]),
+      (10..<20, 15..<20, [10..<15]), (10..<20, 5..<25, []), (10..<20, 30..<40, [10..<20]), (10..<10, 0..<5, []),
+    ]
+    for (lost, pause, expected) in cases { #expect(LossLedger.lost(lost, pause: pause) == expected) }
+    let (acknowledged, lost) = LossLedger().account(captured: 30, oldest: 20, acknowledgedUpTo: 10, pause: 12..<15)
+    #expect(acknowledged == 13 && lost == 7)
+  }
+
+  @Test("at the oldest byte in the buffer, everything before it is acknowledged")
+  func nothingMissing() {
+    for offset: UInt64 in [10, 11, 30, 40] {
+      let (acknowledged, lost) = LossLedger().account(captured: 30, oldest: 10, acknowledgedUpTo: offset)
+      #expect(acknowledged == min(offset, 30) && lost == 0)
+    }
+  }
 }
