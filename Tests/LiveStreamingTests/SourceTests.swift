@@ -105,7 +105,7 @@ struct SourceTests {
   func noLine() throws {
     for (format, count) in [
       ("", nil), ("%512d", nil), ("%5000d", nil), (String(repeating: "x", count: 512), nil),
-      (String(repeating: "x", count: 511), 513), ("%511d", 513), ("%d", 4),
+      (String(repeating: "x", count: 511), 513), ("%511d", 513), ("%d", 4), ("x", 3),
     ] as [(String, Int?)] {
       #expect(HeartbeatSource.lineByteCount(format: format) == count, "\(format.prefix(10))")
     }
@@ -160,6 +160,51 @@ struct SourceTests {
     outlet.loop.execute { source.stop() }
     try eventually("the end") { outlet.isFinished }
     #expect(outlet.events.all.count == 2)
+  }
+
+  @Test("a beat that is a whole interval late is omitted, and one that is a nanosecond less late is not")
+  func exactlyLate() throws {
+    let second: Int64 = 1_000_000_000
+    // The times at which the source asks: at its start, and after each line. Then it waits for an hour.
+    let times = Lock([0, 2 * second, 4 * second - 1, 9 * second, -3600 * second].map { $0 + 1 })
+    let source = HeartbeatSource(interval: .seconds(1), format: "x") {
+      times.withLock { MonotonicInstant(nanoseconds: $0.count > 1 ? $0.removeFirst() : $0[0]) }
+    }
+    let outlet = try Outlet(source, capacity: 4096, .dropOldest)
+    // The beats 0, 2, 3 and 9. Beat 1 was a second late, and so were the beats 4 to 8, at least.
+    try eventually("four lines") { outlet.head == 4 * 3 }
+    let events = outlet.events.all
+    #expect(events.map(\.skipped) == [1, 5] && events.map(\.offset) == [0, 6])
+    #expect(events.allSatisfy { $0.kind == "late" && $0.unit == .beats && $0.lost == 0 })
+    outlet.loop.execute { source.stop() }
+    try eventually("the end") { outlet.isFinished }
+    #expect(outlet.read(at: 0) == Array("x\r\nx\r\nx\r\nx\r\n".utf8))
+  }
+
+  @Test("a stopped source leaves no timer behind, and may be stopped again")
+  func stoppedHeartbeat() throws {
+    let outlet: Outlet
+    weak var dropped: HeartbeatSource?
+    do {
+      let source = HeartbeatSource(interval: .milliseconds(100))
+      dropped = source
+      outlet = try Outlet(source, capacity: 1 << 20, .dropOldest)
+      try eventually("the first line") { outlet.head > 0 }
+      outlet.loop.execute {
+        source.stop()
+        source.stop()
+      }
+      try eventually("the end") { outlet.isFinished }
+    }
+    try eventually("nobody uses the source") { dropped == nil }
+    let head = outlet.head
+    // A timer of the source would be due before this one, and would use what is gone.
+    let later = try EventLog<Bool>()
+    outlet.loop.execute { [loop = outlet.loop] in
+      _ = loop.schedule(after: .milliseconds(150)) { later.append(true) }
+    }
+    try later.first("the later timer") { $0 }
+    #expect(outlet.head == head)
   }
 
   @Test(

@@ -55,4 +55,52 @@ struct StreamDescriberTests {
       }
     }
   }
+
+  @Test("a step of a tenth of a second is reported, and no more of them than a server reads")
+  func everyStep() throws {
+    var describer = StreamDescriber(SourceDescription(), now: ClockReading(wall: 1000, sinceBoot: 0))
+    for number in 1...70 as ClosedRange<Int64> {
+      let now = ClockReading(wall: 1000 + 100 * number, sinceBoot: 0)
+      let value = try #require(describer.value(at: UInt64(number), now: now))
+      let steps = try #require(StreamDescription(parsing: value)).clockSteps
+      let expected = (1...min(number, 64)).map {
+        StreamDescription.ClockStep(offset: UInt64($0), milliseconds: 100)
+      }
+      #expect(steps == expected)
+    }
+  }
+
+  @Test("the description has every known member, in the units of the field")
+  func members() throws {
+    var source = SourceDescription(device: "hw:1", format: "S16_LE", rate: 48_000, channels: 2)
+    source.software = "x/1"
+    source.splitDuration = .milliseconds(90_001)
+    source.splitSize = UInt64.max
+    var describer = StreamDescriber(source, now: ClockReading(wall: 1000, sinceBoot: 50))
+    let value = try #require(describer.value(at: 0, now: ClockReading(wall: 1000, sinceBoot: 50)))
+    var expected = StreamDescription()
+    (expected.started, expected.device, expected.format) = (1000, "hw:1", "S16_LE")
+    (expected.rate, expected.channels, expected.software) = (48_000, 2, "x/1")
+    // The field cannot state the size.
+    expected.splitDuration = 90_001
+    #expect(StreamDescription(parsing: value) == expected)
+    source.splitSize = 1 << 30
+    describer = StreamDescriber(source, now: ClockReading(wall: 1000, sinceBoot: 50))
+    expected.splitSize = 1 << 30
+    let second = try #require(describer.value(at: 0, now: ClockReading(wall: 1000, sinceBoot: 50)))
+    #expect(StreamDescription(parsing: second) == expected)
+  }
+
+  @Test("a time of day that is now has been reached, and two follow it")
+  func splitNow() throws {
+    var source = SourceDescription()
+    source.splitTimeOfDay = .seconds(3600)
+    let now = try #require(LocalTime.next(.seconds(3600), after: 1_800_000_000_000))
+    var describer = StreamDescriber(source, now: ClockReading(wall: now - 1, sinceBoot: 0))
+    let value = try #require(describer.value(at: 0, now: ClockReading(wall: now, sinceBoot: 1)))
+    let times = try #require(StreamDescription(parsing: value)).splitTimes
+    let next = try #require(LocalTime.next(.seconds(3600), after: now))
+    let last = try #require(LocalTime.next(.seconds(3600), after: next))
+    #expect(times == [now, next, last])
+  }
 }
