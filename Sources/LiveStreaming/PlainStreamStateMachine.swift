@@ -212,7 +212,7 @@ struct PlainStreamStateMachine {
       noteOutage(cause, start: start, isAnswerDue: false, now: now)
       if hasWorked { clock.noteProgress() }
       if let delay = clock.renewedToken(now: now) {
-        (reportedUnconfirmed, unanswered) = (0, 0)
+        unanswered = 0
         state = .waiting
         return .pause(delay)
       }

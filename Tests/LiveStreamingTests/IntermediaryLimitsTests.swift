@@ -107,27 +107,4 @@ struct IntermediaryLimitsTests {
     for _ in 0..<3 { expectLast(false, &limits, 2) }
     for number in 1...4 { expectLast(number == 4, &limits, 3) }
   }
-
-  @Test("where HTTP/2 is required, a violation is an outage if HTTP/2 has worked, and an error otherwise")
-  func requiredHTTP2() {
-    let violation = Result<UploadTask.Outcome, UploadError>.failure(UploadError(.http2Violation, "odd frame"))
-    for hasWorked in [false, true] {
-      switch IntermediaryLimits.requiringHTTP2(violation, hasWorked: hasWorked) {
-      case .success: Issue.record("a success")
-      case .failure(let error):
-        #expect(error.kind == (hasWorked ? .connectionLost : .http2NotSupported))
-        #expect(error.description.hasPrefix("odd frame") && (error.description == "odd frame") == hasWorked)
-      }
-      for kind in [UploadError.Kind.timedOut, .http2NotSupported, .tlsFailed] {
-        switch IntermediaryLimits.requiringHTTP2(.failure(UploadError(kind, "w")), hasWorked: hasWorked) {
-        case .success: Issue.record("a success")
-        case .failure(let error): #expect(error.kind == kind && error.description == "w")
-        }
-      }
-      switch IntermediaryLimits.requiringHTTP2(ended(204), hasWorked: hasWorked) {
-      case .success(let outcome): #expect(outcome.response.status == 204)
-      case .failure(let error): Issue.record("\(error)")
-      }
-    }
-  }
 }

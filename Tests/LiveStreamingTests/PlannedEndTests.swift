@@ -285,6 +285,13 @@ struct RequiredHTTP2Tests {
     for other in [UploadError.Kind.connectionLost, .timedOut, .protocolViolation, .other] {
       #expect(kind(.failure(UploadError(other, "w")), hasWorked: false) == other)
     }
+    guard case .failure(let outage) = IntermediaryLimits.requiringHTTP2(violation, hasWorked: true),
+      case .failure(let end) = IntermediaryLimits.requiringHTTP2(violation, hasWorked: false)
+    else {
+      Issue.record("no failures")
+      return
+    }
+    #expect(outage.description == "w" && end.description.hasPrefix("w: an intermediary breaks HTTP/2"))
     let answer = End.success(.init(response: HTTPResponse(status: 200), isEarly: false))
     #expect(kind(answer, hasWorked: false) == nil)
   }
