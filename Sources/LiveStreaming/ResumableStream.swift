@@ -215,7 +215,8 @@ struct ResumableStream: StreamStateMachine {
   }
 
   private mutating func noteResent(_ sentUpTo: UInt64) {
-    if sentUpTo > requestStart, sentBefore > requestStart { resent += min(sentUpTo, sentBefore) - requestStart }
+    let again = min(sentUpTo, sentBefore)
+    resent += again - min(again, requestStart)
     sentBefore = max(sentBefore, sentUpTo)
   }
 
