@@ -178,11 +178,10 @@ struct ResumableStream: StreamStateMachine {
       case .complete: return .none  // a failure is not a complete response
       case .permanent(let error, _, _): return finish(endingError ?? error)
       // The server has used HTTP before. Another server answers, or an answer was truncated on its way.
-      case .unexpected(let ending, let cause, _, _):
+      case .unexpected(let ending, _, _, _):
         let hasSpoken = error.kind == .protocolViolation && upload.isVersionSettled
         guard upload.hasAcknowledged || hasSpoken else { return finish(endingError ?? ending) }
-        failure.cause = cause
-      case .refusal(let error, let cause, _, _): (failure.cause, failure.refusal) = (cause, error)
+      case .refusal(let error, _, _, _): failure.refusal = error
       case .transient(let cause, _, _): failure.cause = cause
       }
       return wait(failure, now: now, draw: draw)
