@@ -72,6 +72,8 @@ final class DemandReader {
   /// False after a read that found nothing, until the next event.
   private var mayHaveBytes = false
   private var waitsForSpace = false
+  /// Whether the loop watches the descriptor for this reader. It may watch the same socket for another stream.
+  private var isWatching = false
   /// Whether another turn of the loop will read.
   private var isScheduled = false
 
@@ -97,6 +99,7 @@ final class DemandReader {
       if let watched {
         // Reports bytes that are already there.
         try loop.register(watched, [.readable, .edgeTriggered]) { [weak self] _ in self?.becameReadable() }
+        isWatching = true
       } else {
         mayHaveBytes = true
       }
@@ -189,7 +192,7 @@ final class DemandReader {
   private func end(_ end: End) {
     guard let producer = producer.take() else { return }
     loop.deregister(producer.spaceDescriptor)
-    if let watched { loop.deregister(watched) }
+    if isWatching, let watched { loop.deregister(watched) }
     if case .pipe(let pipe) = kind { close(pipe) }
     ended(end, producer)
   }
