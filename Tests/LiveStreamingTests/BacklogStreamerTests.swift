@@ -1,5 +1,6 @@
 // Stretches that earlier processes have left in a spool, sent one after another to a real server.
 
+import Digests
 import EventLoops
 import Glibc
 import NetworkTesting
@@ -36,9 +37,11 @@ struct BacklogStreamerTests {
   ///   - grid: the lengths of the header and of a frame.
   ///   - acknowledged: what a plain server has acknowledged.
   ///   - upload: the upload resource that the process has created.
+  ///   - sent: the last description that was sent.
+  ///   - released: the position before which the server has acknowledged everything.
   private func leave(
     _ number: Int, _ parts: [Range<Int>], for origin: String? = nil, grid: (header: Int, frame: Int) = (0, 1),
-    acknowledged: UInt64? = nil, upload: ResumeData? = nil
+    acknowledged: UInt64? = nil, upload: ResumeData? = nil, sent: String? = nil, released: UInt64 = 0
   ) throws {
     let folder = try SpoolFolder(directory: directory.path, stream: "cam")
     var description = StretchDescription(url: "\(origin ?? server.url)/x.bin", streamID: "s\(number)")
@@ -46,13 +49,14 @@ struct BacklogStreamerTests {
     description.header = [UInt8](repeating: 0, count: grid.header)
     description.frameLength = grid.frame
     var resumption = StretchResumption()
-    (resumption.acknowledged, resumption.upload) = (acknowledged, upload)
+    (resumption.acknowledged, resumption.upload, resumption.description) = (acknowledged, upload, sent)
     let isBegun = acknowledged != nil || upload != nil
     let file = try SpoolFile.create(in: folder, description: try #require(description.text), capacity: 1 << 20)
     for part in parts {
       let bytes = patternBytes(pattern, 1000 * number + part.lowerBound, part.count)
       try bytes.withUnsafeBytes { try file.append($0, at: UInt64(part.lowerBound), time: 1) }
     }
+    file.release(upTo: released)
     try file.commit(
       state: isBegun ? resumption.text : "", pausedByteCount: 0, pauses: [], isFinished: false, sync: true)
   }
@@ -223,6 +227,75 @@ struct BacklogStreamerTests {
     let rest = try stored.wait("the rest") { $0.first }
     #expect(rest.start == 600 && rest.body == patternBytes(pattern, 600, 400))
     #expect(stored.all.count == 1)
+  }
+
+  @Test("a stretch of which a plain server has one byte continues behind it", arguments: [false, true])
+  func firstByte(isReleased: Bool) throws {
+    let stored = try EventLog<(start: UInt64, body: [UInt8])>()
+    let peer = try plainServer(stored)
+    // Known from the text for resumption, or from the spool.
+    try leave(
+      0, [0..<1000], for: peer.url, acknowledged: isReleased ? 0 : 1, released: isReleased ? 1 : 0)
+    try withSession { session throws in
+      let events = try send(session, isReleased ? .never : .auto)
+      #expect(Self.counts(events) == (1, 1, 0))
+      for case .begins(_, let byteCount, _) in events { #expect(byteCount == (isReleased ? 999 : 1000)) }
+    }
+    let rest = try stored.wait("the rest") { $0.first }
+    #expect(rest.start == 1 && rest.body == patternBytes(pattern, 1, 999) && stored.all.count == 1)
+  }
+
+  @Test("a stretch has the fields of its own stream, and otherwise those of the configuration")
+  func fields() throws {
+    let names = ["Content-Type", "Stream-ID", "Stream-Offset", "Stream-Description", "Want-Repr-Digest", "X-Own"]
+    let heads = try EventLog<[String?]>()
+    let peer = try ScriptedServer { connection, _ in
+      let head = try connection.head()
+      heads.append([head.line] + names.map { head[$0] })
+      _ = try connection.body()
+      try connection.respond("200 OK")
+    }
+    try leave(0, [0..<1000], for: peer.url, acknowledged: 0, sent: "device=\"mic\"")
+    var configuration = LiveStreamConfiguration(request: UploadRequest(url: "\(peer.url)/other.bin"))
+    configuration.resumable = .never
+    configuration.streamID = "other"
+    configuration.request.fields = ["Content-Type": "text/plain", "X-Own": "1"]
+    configuration.description = SourceDescription(device: "another")
+    configuration.digest = .sha256
+    try withSession { session throws in
+      let streamer = BacklogStreamer(try spool(), configuration: configuration, session: session)
+      let events = try EventLog<BacklogStreamer.Event>()
+      streamer.start { events.append($0) }
+      try events.first("the end of the backlog", where: Self.isEnd)
+      #expect(Self.counts(events.all) == (1, 1, 0))
+    }
+    #expect(heads.all == [["POST /x.bin HTTP/1.1", "audio/x-test", "s0", "0", "device=\"mic\"", nil, "1"]])
+  }
+
+  @Test("a cancelled backlog ends after the stretch that is being sent, and keeps everything")
+  func cancelledWhileSending() throws {
+    let requests = try EventLog<Int>()
+    let peer = try ScriptedServer { connection, number in
+      _ = try connection.head()
+      requests.append(number)
+      _ = connection.waitForEnd()
+    }
+    for number in 0..<2 { try leave(number, count: 1000, for: peer.url) }
+    try withSession { session throws in
+      let configuration = LiveStreamConfiguration(request: UploadRequest(url: peer.url))
+      let streamer = BacklogStreamer(try spool(), configuration: configuration, session: session)
+      let events = try EventLog<BacklogStreamer.Event>()
+      streamer.start { events.append($0) }
+      try requests.wait("a request") { $0.first }
+      streamer.cancel()
+      try events.first("the end of the backlog", where: Self.isEnd)
+      #expect(Self.counts(events.all) == (1, 0, 2))
+      guard case .stream(_, .ended(let summary))? = events.all.dropLast().last else {
+        Issue.record("\(events.all)")
+        return
+      }
+      #expect(summary.error?.kind == .cancelled)
+    }
   }
 
   /// A plain server that reads the first request and loses all of it. It serves the second one with `second`, and
@@ -412,6 +485,27 @@ struct BacklogStreamerTests {
     isOver.signal()
     #expect(Self.counts(events.all) == (0, 0, 2))
     try withSession { session throws in #expect(Self.counts(try send(session)) == (2, 2, 0)) }
+  }
+
+  @Test("a backlog that starts while its session closes ends without the disk, and keeps everything")
+  func closing() throws {
+    for number in 0..<2 { try leave(number, count: 1000) }
+    let events = try EventLog<BacklogStreamer.Event>()
+    let isOver = try EventCounter()
+    let spool = try self.spool()
+    let descriptor = isOver.descriptor
+    spool.open("none") { _ in _ = waitUntilReadable(descriptor) }
+    let session = try UploadSession()
+    let configuration = LiveStreamConfiguration(request: UploadRequest(url: server.url))
+    let streamer = BacklogStreamer(spool, configuration: configuration, session: session)
+    // On the session's thread, so that the backlog starts after the session was closed.
+    session.loop.execute {
+      streamer.start { events.append($0) }
+      session.close()
+    }
+    try events.first("the end of the backlog", where: Self.isEnd)
+    isOver.signal()
+    #expect(events.all.count == 1 && Self.counts(events.all) == (0, 0, 2))
   }
 
   @Test("a backlog in a closed session ends at once, and keeps everything")
