@@ -168,7 +168,7 @@ struct RetryPolicyTests {
       (0, 15_000, 15_000, 15_000), (0, 15_001, 12_000, 15_000), (0, -1, 125, 250),
     ]
     for (outage, asked, least, most) in cases {
-      for (draw, delay) in [(UInt64.min, least), (.max, most)] {
+      for (draw, delay) in [(.min, least), (.max, most)] as [(UInt64, Int64)] {
         let found = RetryPolicy().delay(
           outage: .milliseconds(outage), retryAfter: asked.map { .milliseconds($0) }, draw: draw)
         #expect(found == .milliseconds(delay), "\(outage) ms, \(asked ?? -1) ms")
