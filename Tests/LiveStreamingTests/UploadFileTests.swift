@@ -125,7 +125,10 @@ struct UploadFileTests {
     let body = try content.openBody([], from: offset, maximum: maximum)
     switch body {
     case .file(let file): return file.range
-    case .none, .empty, .stream, .bytes: return nil
+    case .none: return nil
+    case .empty: return nil
+    case .stream: return nil
+    case .bytes: return nil
     }
   }
 
