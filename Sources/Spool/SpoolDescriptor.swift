@@ -13,7 +13,12 @@ final class SpoolDescriptor {
   init(_ path: String, flags: Int32, mode: UInt32 = 0o600, disk: any SpoolDisk) throws(SpoolError) {
     self.path = path
     self.disk = disk
-    number = try disk.retrying(path) { () throws(SystemError) in try disk.open(path, flags: flags, mode: mode) }
+    do throws(SpoolError) {
+      number = try disk.retrying(path) { () throws(SystemError) in try disk.open(path, flags: flags, mode: mode) }
+    } catch {
+      guard error.code == EISDIR || error.code == ENXIO else { throw error }
+      throw SpoolError(.notARegularFile, path: path)
+    }
   }
 
   deinit { close() }

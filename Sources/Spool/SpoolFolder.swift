@@ -79,7 +79,7 @@ package final class SpoolFolder: Sendable {
       let lock = try SpoolDescriptor("\(path)/\(lockName)", flags: O_RDONLY | O_NOFOLLOW, disk: disk)
       if try lock.isLocked() { return .process(process(in: lock)) }
     } catch {
-      guard error.code == ENOENT else { throw error }
+      guard error.isAboutNoFile else { throw error }
     }
     for stretch in try stretches(in: path, disk: disk) where try isInUse(stretch, disk: disk) { return .process(nil) }
     return .nobody
@@ -90,7 +90,7 @@ package final class SpoolFolder: Sendable {
     do throws(SpoolError) {
       return try SpoolDescriptor(stretch, flags: O_RDONLY | O_NOFOLLOW, disk: disk).isLocked()
     } catch {
-      guard error.code == ENOENT else { throw error }
+      guard error.isAboutNoFile else { throw error }
       return false
     }
   }
@@ -148,6 +148,11 @@ package final class SpoolFolder: Sendable {
     guard let slash = path.lastIndex(of: "/") else { return "." }
     return slash == path.startIndex ? "/" : String(path[..<slash])
   }
+}
+
+extension SpoolError {
+  /// Whether no object can have locked the file, because it is missing or is not a regular file.
+  fileprivate var isAboutNoFile: Bool { code == ENOENT || cause == .notARegularFile }
 }
 
 /// Identifies a stretch.

@@ -103,7 +103,8 @@ enum SpoolCommand {
   static func commandError(_ verb: String, _ error: SpoolError) -> CommandError {
     let (path, reason) = (error.path.shown, reason(error))
     let isMissing = error.code == ENOENT || error.code == ENOTDIR
-    return CommandError(isMissing ? .noInput : .inputOutput, "cannot \(verb) \(path): \(reason).")
+    let remedy = error.cause == .notARegularFile ? " Move it away." : ""
+    return CommandError(isMissing ? .noInput : .inputOutput, "cannot \(verb) \(path): \(reason).\(remedy)")
   }
 
   /// The reason without the path.

@@ -58,6 +58,9 @@ enum SpoolReport {
     case .system(let failure):
       let remedy = SystemError.remedy(forLimit: failure.code) ?? "Check --spool."
       return CommandError(.inputOutput, "cannot use the spool: \(error). \(remedy)")
+    case .notARegularFile:
+      return CommandError(
+        .inputOutput, "cannot use the spool: \(error). Move it away, or choose another directory for the spool.")
     default:
       return CommandError(.inputOutput, "cannot use the spool: \(error). Check --spool.")
     }
@@ -145,6 +148,7 @@ enum SpoolReport {
     case .spool(let error):
       switch error.cause {
       case .unsupportedVersion: "Send it with a later version of Sluice."
+      case .notARegularFile: "Move it away."
       case .system(let failure) where [EACCES, EPERM].contains(failure.code):
         "Permit the user to read and write it, and run the command again."
       case .system: (remedy(error).map { "\($0) " } ?? "") + "Run the command again."

@@ -229,6 +229,24 @@ struct SpoolBacklogTests {
     #expect(result.code == 69, "\(result.text)")
   }
 
+  @Test("a FIFO with the name of a stretch blocks no action of sluice spool, and drain sends the other stretches")
+  func fifo() throws {
+    try leave([0..<1000])
+    let fifo = "\(spool)/cam/1795403376004-57f93922e6ee4bd9.spool"
+    #expect(mkfifo(fifo, 0o600) == 0)
+    let actions: [(String, String, Int32)] = [
+      ("list", spool, 65), ("show", spool, 65), ("verify", spool, 4), ("remove", fifo, 74),
+    ]
+    for (action, path, code) in actions {
+      let process = try SluiceProcess(["spool", action, path])
+      #expect(try process.exitCode() == code, "\(action): \(process.output.text)")
+    }
+    let result = try drain()
+    #expect(result.code == 65, "\(result.text)")
+    #expect(result.text.contains { $0.contains(fifo) && $0.contains("not a regular file") }, "\(result.text)")
+    #expect(try stored("left") == pattern.bytes(1000, at: 0))
+  }
+
   @Test("a microphone's stretch is sent as a separate WAV file after the process was killed")
   func microphone() throws {
     let address = server.address

@@ -5,6 +5,7 @@ import EventLoops
 import Glibc
 import NetworkTesting
 import PropertyTesting
+import Spool
 import TestRigs
 import Testing
 
@@ -118,23 +119,33 @@ struct SpoolFaultTests {
   func silentDisk() throws {
     let server = try ServeProcess("\(directory.path)/stored")
     let input = try HeldInput("\(directory.path)/input")
-    // Opening it waits for a writer that never comes, so the spool's thread is blocked as by a disk.
-    #expect(mkdir("\(directory.path)/spool", 0o700) == 0 && mkdir("\(directory.path)/spool/cam", 0o700) == 0)
-    #expect(mkfifo("\(directory.path)/spool/cam/1795403376004-57f93922e6ee4bd9.spool", 0o600) == 0)
+    let folder = "\(directory.path)/spool/cam"
     let address = server.address
     server.kill()
     let client = try StreamProcess(
       "pipe", "http://\(address)/x.bin",
       more: [
         "--spool", "\(directory.path)/spool", "--stream-id", "cam", "--spool-limit", "64MiB", "--finish-timeout",
-        "100ms", "--retry-ceiling", "50ms", "--backlog", "parallel",
+        "100ms", "--retry-ceiling", "50ms", "--sync-interval", "20ms",
+      ],
+      // The first sync of each thread succeeds, so the file of the stretch is made. The end of the command waits for
+      // strace, but it has reported everything before.
+      prefix: [
+        "strace", "-D", "-f", "-qq", "-o", "/dev/null", "-e", "trace=fdatasync", "-e",
+        "inject=fdatasync:delay_enter=8000000:when=2+",
       ], input: input.path)
-    try input.write(pattern.bytes(100_000, at: 0))
+    try input.write(pattern.bytes(1000, at: 0))
+    try waitUntil("the first bytes are in the file") {
+      guard let path = try? SpoolFolder.stretches(in: folder).first else { return false }
+      return (try? SpoolFile.open(path, access: .readOnly))?.checkpoint.head == 1000
+    }
+    try input.write(pattern.bytes(99_000, at: 1000))
     try client.event("progress") { ($0.integer("captured") ?? 0) >= 100_000 }
     client.signal(SIGTERM)
     #expect(try client.exitCode(limit: .seconds(60)) == 74)
     let ended = try client.event("ended")
-    #expect(ended.integer("not_synchronized") == 100_000)
+    // The first sync may have stored the description of the stream instead of its first bytes.
+    #expect([99_000, 100_000].contains(ended.integer("not_synchronized")), "\(ended)")
   }
 
   @Test(
