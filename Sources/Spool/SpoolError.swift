@@ -10,6 +10,8 @@ public struct SpoolError: Error, Equatable, Sendable {
     case inUse(Int32?)
     /// A stream's name is 1 to 64 characters of `A–Z a–z 0–9 . _ -`, and does not begin with `.`.
     case invalidStreamName
+    /// Another program has written the file that has the name of the folder's lock.
+    case foreignLock
     /// A folder, a FIFO or another special file has the name of a file of the spool.
     case notARegularFile
     /// The file does not begin like a spool file.
@@ -56,6 +58,7 @@ extension SpoolError: CustomStringConvertible {
     case .inUse(let process):
       if let process { "\(path): in use by process \(process)" } else { "\(path): in use by another process" }
     case .invalidStreamName: "\(path): invalid stream name"
+    case .foreignLock: "\(path): written by another program"
     case .notARegularFile: "\(path): not a regular file"
     case .notASpool: "\(path): not a spool file"
     case .unsupportedVersion(let version): "\(path): unsupported version \(version) of the spool format"

@@ -17,10 +17,10 @@ package final class SpoolFolder: Sendable {
   nonisolated(unsafe) private let lock: SpoolDescriptor
 
   /// Creates the folder, and the spool directory if necessary, both with mode 0700. Locks the folder. Removes files
-  /// that a killed process had begun to create.
+  /// that a killed process had begun to create. Files of other programs stay as they are.
   ///
   /// - Throws: ``SpoolError`` with ``SpoolError/Cause/inUse(_:)`` while another process, or another object of this one,
-  ///   has locked the folder.
+  ///   has locked the folder; with ``SpoolError/Cause/foreignLock`` if the file `lock` is not Sluice's.
   package init(directory: String, stream: String, disk: any SpoolDisk = .system) throws(SpoolError) {
     guard Self.isValid(stream: stream) else { throw SpoolError(.invalidStreamName, path: "\(directory)/\(stream)") }
     self.stream = stream
@@ -36,10 +36,14 @@ package final class SpoolFolder: Sendable {
       lock = try SpoolDescriptor(lockPath, flags: O_RDWR | O_CREAT | O_NOFOLLOW, disk: disk)
     }
     guard try lock.lock() else { throw SpoolError(.inUse(Self.process(in: lock)), path: path) }
-    // An empty lock file, on a full disk, is just as good.
-    try? lock.setSize(to: 0)
-    try? lock.write(Array("\(getpid())\n".utf8), at: 0)
-    for name in try Self.names(in: path, disk: disk) where name.hasPrefix(".") && name.hasSuffix(Self.unfinished) {
+    // If the disk cannot read it now, it keeps the id of an earlier process.
+    if let content = try? lock.read(Self.longestLock + 1, at: 0) {
+      guard Self.isOwn(lock: content) else { throw SpoolError(.foreignLock, path: lockPath) }
+      // An empty lock file, on a full disk, is just as good.
+      try? lock.setSize(to: 0)
+      try? lock.write(Array("\(getpid())\n".utf8), at: 0)
+    }
+    for name in try Self.names(in: path, disk: disk) where Self.isUnfinished(name) {
       try disk.retrying(path) { () throws(SystemError) in try disk.unlink("\(self.path)/\(name)") }
     }
   }
@@ -61,8 +65,10 @@ package final class SpoolFolder: Sendable {
       guard isValid(stream: name) else { return false }
       // A lock or a stretch distinguishes a stream's folder from anything else that may be there.
       let path = "\(directory)/\(name)"
-      return (try? SpoolDescriptor("\(path)/\(lockName)", flags: O_RDONLY | O_NOFOLLOW, disk: disk)) != nil
-        || (try? stretches(in: path, disk: disk).isEmpty) == false
+      if let lock = try? SpoolDescriptor("\(path)/\(lockName)", flags: O_RDONLY | O_NOFOLLOW, disk: disk) {
+        guard let content = try? lock.read(longestLock + 1, at: 0), !isOwn(lock: content) else { return true }
+      }
+      return (try? stretches(in: path, disk: disk).isEmpty) == false
     }.sorted()
   }
 
@@ -111,6 +117,25 @@ package final class SpoolFolder: Sendable {
   static let lockName = "lock"
   /// The end of a file's name until everything in it is on the disk.
   static let unfinished = ".new"
+  private static let longestLock = 16
+
+  /// Whether a process gives a stretch's file this name until everything in it is on the disk.
+  private static func isUnfinished(_ name: String) -> Bool {
+    name.hasPrefix(".") && name.hasSuffix(unfinished)
+      && Stretch(String(name.dropFirst().dropLast(unfinished.count))) != nil
+  }
+
+  /// Whether a lock file has the content that Sluice gives it. A power failure may leave digits of two process ids, or
+  /// zeros.
+  private static func isOwn(lock content: [UInt8]) -> Bool {
+    content.count <= longestLock
+      && content.allSatisfy { byte in
+        switch byte {
+        case UInt8(ascii: "0")...UInt8(ascii: "9"), UInt8(ascii: "\n"), 0: true
+        default: false
+        }
+      }
+  }
 
   private static func process(in lock: SpoolDescriptor) -> Int32? {
     guard let text = try? lock.read(16, at: 0) else { return nil }
@@ -198,6 +223,8 @@ struct Stretch: Equatable {
     else { return nil }
     self.created = created
     self.id = id
+    // Other programs may write the same numbers in another way.
+    guard name == self.name else { return nil }
   }
 
   var name: String {

@@ -103,7 +103,7 @@ enum SpoolCommand {
   static func commandError(_ verb: String, _ error: SpoolError) -> CommandError {
     let (path, reason) = (error.path.shown, reason(error))
     let isMissing = error.code == ENOENT || error.code == ENOTDIR
-    let remedy = error.cause == .notARegularFile ? " Move it away." : ""
+    let remedy = [.foreignLock, .notARegularFile].contains(error.cause) ? " Move it away." : ""
     return CommandError(isMissing ? .noInput : .inputOutput, "cannot \(verb) \(path): \(reason).\(remedy)")
   }
 

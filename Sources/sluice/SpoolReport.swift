@@ -58,7 +58,7 @@ enum SpoolReport {
     case .system(let failure):
       let remedy = SystemError.remedy(forLimit: failure.code) ?? "Check --spool."
       return CommandError(.inputOutput, "cannot use the spool: \(error). \(remedy)")
-    case .notARegularFile:
+    case .foreignLock, .notARegularFile:
       return CommandError(
         .inputOutput, "cannot use the spool: \(error). Move it away, or choose another directory for the spool.")
     default:

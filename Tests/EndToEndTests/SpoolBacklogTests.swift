@@ -229,6 +229,25 @@ struct SpoolBacklogTests {
     #expect(result.code == 69, "\(result.text)")
   }
 
+  @Test("no command changes files of other programs in the directory of a spool")
+  func foreignFiles() throws {
+    try leave([0..<1000])
+    #expect(mkdir("\(spool)/other", 0o700) == 0)
+    let names = ["lock", ".rc", ".notes.new", ".x.spool.new"]
+    for name in names { try directory.write("spool/other/\(name)", "precious") }
+    for action in ["list", "show", "verify", "drain", "remove"] {
+      let process = try SluiceProcess(["spool", action, spool])
+      #expect(try process.exitCode() == 0, "\(action): \(process.output.text)")
+    }
+    let input = try directory.write("input", [1])
+    let client = try StreamProcess(
+      "pipe", "http://\(server.address)/x.bin", more: ["--spool", spool, "--stream-id", "other"], input: input)
+    #expect(try client.exitCode() == 74, "\(client.output.text)")
+    #expect(client.output.text.contains { $0.contains("/other/lock: written by another program. Move it away") })
+    for name in names { #expect(try directory.contents("spool/other/\(name)") == Array("precious".utf8), "\(name)") }
+    #expect(try stored("left") == pattern.bytes(1000, at: 0))
+  }
+
   @Test("a FIFO with the name of a stretch blocks no action of sluice spool, and drain sends the other stretches")
   func fifo() throws {
     try leave([0..<1000])

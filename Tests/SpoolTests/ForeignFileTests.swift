@@ -26,6 +26,56 @@ struct ForeignFileTests {
     return file
   }
 
+  private func write(_ text: String, _ name: String) throws {
+    let file = try SpoolDescriptor("\(folder)/\(name)", flags: O_RDWR | O_CREAT | O_EXCL, disk: .system)
+    try file.write(Array(text.utf8), at: 0)
+  }
+
+  private func content(_ name: String) throws -> String {
+    let file = try SpoolDescriptor("\(folder)/\(name)", flags: O_RDONLY, disk: .system)
+    return String(decoding: try file.read(100, at: 0), as: UTF8.self)
+  }
+
+  @Test("a spool removes only the unfinished files of stretches")
+  func unfinishedFiles() throws {
+    try #require(mkdir(folder, 0o700) == 0)
+    let foreign = [
+      ".rc", ".new", ".notes.new", ".x.spool.new", "plain.new", "x.spool", ".\(Self.name)", "\(Self.name).new",
+      ".+\(Self.name).new", ".0\(Self.name).new", ".\(Self.name.dropLast(6).uppercased()).spool.new",
+      ".1795403376004-57f93922.spool.new",
+    ]
+    for name in foreign + [".\(Self.name).new"] { try write("precious", name) }
+    #expect(try open().stretches() == [])
+    #expect(try Set(SystemSpoolDisk().names(in: folder)) == Set(foreign + ["lock"]))
+    for name in foreign { #expect(try content(name) == "precious", "\(name)") }
+  }
+
+  @Test(
+    "a lock file of another program stays as it is, and only a stretch makes its folder that of a stream",
+    arguments: ["precious\n", "4711 host\n", "0x12\n", "12345678901234567\n"])
+  func foreignLock(text: String) throws {
+    try #require(mkdir(folder, 0o700) == 0)
+    try write(text, "lock")
+    #expect(throws: SpoolError(.foreignLock, path: "\(folder)/lock")) { try open() }
+    #expect(try content("lock") == text)
+    #expect(try SpoolFolder.streams(in: temporary.path) == [])
+    try write("", Self.name)
+    #expect(try SpoolFolder.streams(in: temporary.path) == ["kitchen"])
+    #expect(try SpoolFolder.user(of: folder) == .nobody)
+  }
+
+  @Test(
+    "the lock file of an earlier process gets the id of this one, even if a power failure has damaged it",
+    arguments: ["", "1\n", "4194304\n", "999\n5\n", "\0\0\0\0\0"])
+  func ownLock(text: String) throws {
+    try #require(mkdir(folder, 0o700) == 0)
+    try write(text, "lock")
+    #expect(try SpoolFolder.streams(in: temporary.path) == ["kitchen"])
+    let opened = try open()
+    #expect(try content("lock") == "\(getpid())\n")
+    withExtendedLifetime(opened) {}
+  }
+
   enum SpecialFile: CaseIterable, Sendable {
     case fifo, socket, folder
 
