@@ -37,6 +37,8 @@ struct StoredCheckpoint: Equatable {
   var checkpoint: SpoolCheckpoint
   /// The process that captured is gone. No block follows the head, whatever the ring contains after it.
   var isSealed = false
+  /// The damage that an earlier process has found: bytes may be lost since then, whatever the checkpoints show now.
+  var doubt: SpoolDamage.Kind?
   var tail = BlockShape()
   /// The bytes from the tail's first byte to the head.
   var tailBytes: [UInt8] = []
@@ -55,7 +57,9 @@ struct StoredCheckpoint: Equatable {
     bytes.append(number: checkpoint.released)
     bytes.append(number: checkpoint.oldest)
     bytes.append(number: checkpoint.pausedByteCount)
-    bytes.append(number: UInt32((checkpoint.isFinished ? 1 : 0) | (isSealed ? 2 : 0)))
+    var flags: UInt32 = (checkpoint.isFinished ? 1 : 0) | (isSealed ? 2 : 0)
+    if let doubt { flags |= doubt == .allCheckpoints ? 8 : 4 }
+    bytes.append(number: flags)
     bytes.append(number: UInt16(clamping: checkpoint.pauses.count))
     bytes.append(number: UInt16(clamping: state.count))
     bytes.append(number: tail.first)
@@ -99,6 +103,7 @@ struct StoredCheckpoint: Equatable {
     let flags = region.integer(at: 56, as: UInt32.self)
     stored.checkpoint.isFinished = flags & 1 == 1
     stored.isSealed = flags & 2 == 2
+    stored.doubt = flags & 8 == 8 ? .allCheckpoints : flags & 4 == 4 ? .newestCheckpoint : nil
     stored.tail = BlockShape(
       first: region.integer(at: 64), length: region.integer(at: 66), holeStart: region.integer(at: 68),
       holeLength: region.integer(at: 70), missingBefore: region.integer(at: 80), time: region.integer(at: 72))

@@ -1,5 +1,10 @@
 // The damage of a spool file, with its location.
 
+extension SpoolDamage.Kind {
+  /// Whether bytes may be lost, although nothing shows which. The file is then kept until an operator removes it.
+  package var leavesDoubt: Bool { self == .allCheckpoints || self == .newestCheckpoint }
+}
+
 /// A part of a file that differs from what was written.
 ///
 /// Damage need not mean loss: a checkpoint that was being written when the power failed has an older one beside it, and
@@ -9,7 +14,8 @@ public struct SpoolDamage: Equatable, Sendable {
   public enum Kind: String, Equatable, Sendable, CaseIterable {
     /// The header or its copy has a wrong checksum. The other one was used.
     case header
-    /// A checkpoint has a wrong checksum: a torn write, or flipped bits. A newer one is intact.
+    /// A checkpoint has a wrong checksum: a torn write, or flipped bits. A newer one is intact, or the newest intact
+    /// one has the end of the stream, or the memory of the process that captured shows what the file lacks.
     case checkpoint
     /// The same, but it may be newer than the intact ones. The commit that wrote it never ended, or flipped bits
     /// destroyed it. This affects at most the bytes of the block that contains the head.

@@ -34,7 +34,7 @@ extension SpoolFile {
     (new.pausedByteCount, new.pauses, new.state) = (pausedByteCount, pauses, state)
     let wasOpened = isSealed && !checkpoint.isFinished
     let stored = StoredCheckpoint(
-      sequence: slots.sequence &+ 1, checkpoint: new, isSealed: wasOpened,
+      sequence: slots.sequence &+ 1, checkpoint: new, isSealed: wasOpened, doubt: doubt,
       tail: tail.isEmpty ? BlockShape() : tail.shape,
       tailBytes: tail.bytes)
     let slot = slots.next

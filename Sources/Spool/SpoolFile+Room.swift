@@ -32,6 +32,8 @@ extension SpoolFile {
 
   /// Returns the space allocated for blocks from `first` on, because nothing is kept or nothing follows.
   func giveBackAhead(from first: UInt64) {
+    // What follows may be the bytes that are missed.
+    guard !mayLackBytes else { return }
     let ring = header.blockCount
     var index = first
     let end = min(allocatedBlock, SpoolFormat.blockIndex(oldest) + ring)

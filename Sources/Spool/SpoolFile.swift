@@ -42,7 +42,7 @@ package final class SpoolFile: @unchecked Sendable {
   /// Whether the recovered checkpoint states that nothing follows.
   let hadSealedCheckpoint: Bool
   /// The damage found by the recovery.
-  let recoveredDamage: [SpoolDamage]
+  private(set) var recoveredDamage: [SpoolDamage]
 
   var tail: SpoolTail
   var slots: CheckpointSlots
@@ -82,6 +82,8 @@ package final class SpoolFile: @unchecked Sendable {
     unsyncedBlock = recovered.unsyncedBlock
     reader = BlockReader(descriptor, header)
     reader.substitutes = recovered.substitutes
+    // Blocks before the oldest known one may contain what an operator looks for.
+    if mayLackBytes { returnedBlock = SpoolFormat.blockIndex(oldest) }
   }
 
   /// 1 MiB of memory for the blocks that a step reads or writes.
@@ -103,6 +105,22 @@ package final class SpoolFile: @unchecked Sendable {
   }
   /// Whether the file was removed by others, so that no later process finds it.
   package var isRemoved: Bool { (try? descriptor.status())?.hasName == false }
+
+  /// Whether bytes may be lost, although nothing shows which. Each commit records this.
+  package var mayLackBytes: Bool { doubt != nil }
+
+  var doubt: SpoolDamage.Kind? {
+    let kinds: [SpoolDamage.Kind] = [.allCheckpoints, .newestCheckpoint]
+    return kinds.first { kind in damage.contains { $0.kind == kind } }
+  }
+
+  /// Something else has shown which bytes the file lacks.
+  package func forgetDoubt() {
+    for index in damage.indices where damage[index].kind.leavesDoubt { damage[index].kind = .checkpoint }
+    for index in recoveredDamage.indices where recoveredDamage[index].kind.leavesDoubt {
+      recoveredDamage[index].kind = .checkpoint
+    }
+  }
 
   /// The server has acknowledged everything before `position`, so it need not be kept. Never beyond the head.
   package func release(upTo position: UInt64) {
@@ -138,10 +156,15 @@ struct CheckpointSlots: Equatable {
   var durable: Int?
   /// The number of the newest.
   var sequence: UInt64
+  /// A damaged one. It may be the only place of some bytes, so it is overwritten last.
+  var damaged: Int?
 
   /// Where the next one is written: never over the newest, which must survive SIGKILL, nor over the durable one, which
   /// must survive a power failure.
-  var next: Int { (0..<SpoolFormat.checkpointOffsets.count).first { $0 != newest && $0 != durable } ?? 0 }
+  var next: Int {
+    let free = SpoolFormat.checkpointOffsets.indices.filter { $0 != newest && $0 != durable }
+    return free.first { $0 != damaged } ?? free.first ?? 0
+  }
 
   mutating func wrote(_ slot: Int) {
     newest = slot

@@ -91,6 +91,9 @@ struct SpoolRecovery {
       state.checkpoint = newest.checkpoint
       state.tail = SpoolTail(newest)
       state.hasSealedCheckpoint = newest.isSealed || newest.checkpoint.isFinished
+      if let doubt = newest.doubt, !state.damage.contains(where: { $0.kind == doubt }) {
+        state.damage.append(SpoolDamage(doubt, fileOffset: SpoolFormat.checkpointOffsets[state.slots.newest ?? 0]))
+      }
       if !state.hasSealedCheckpoint { try searchBehindHead() }
       // Newest first, because it contains the most bytes of the same block.
       for stored in checkpoints { try substitute(SpoolTail(stored)) }
@@ -142,7 +145,7 @@ struct SpoolRecovery {
   private mutating func checkpoints(_ descriptor: SpoolDescriptor) throws(SpoolError) -> [StoredCheckpoint] {
     var intact: [(slot: Int, stored: StoredCheckpoint)] = []
     // With their apparent numbers.
-    var damaged: [(offset: UInt64, sequence: UInt64)] = []
+    var damaged: [(slot: Int, sequence: UInt64)] = []
     for (slot, offset) in SpoolFormat.checkpointOffsets.enumerated() {
       let region = try Self.region(at: offset, descriptor)
       let decoding = region?
@@ -151,18 +154,21 @@ struct SpoolRecovery {
       case .checkpoint(let stored): intact.append((slot, stored))
       case .empty: continue
       case .damaged:
-        damaged.append((offset, region?.withUnsafeBytes { $0.count < 24 ? .max : $0.integer(at: 16) } ?? .max))
+        damaged.append((slot, region?.withUnsafeBytes { $0.count < 24 ? .max : $0.integer(at: 16) } ?? .max))
       }
     }
     intact.sort { $0.stored.sequence > $1.stored.sequence }
-    for (offset, sequence) in damaged {
-      let isStale = intact.first.map { sequence < $0.stored.sequence } ?? true
-      state.damage.append(SpoolDamage(isStale ? .checkpoint : .newestCheckpoint, fileOffset: offset))
+    for (slot, sequence) in damaged {
+      // No byte follows the end of a stream.
+      let isStale = intact.first.map { sequence < $0.stored.sequence || $0.stored.checkpoint.isFinished } ?? true
+      state.damage.append(
+        SpoolDamage(isStale ? .checkpoint : .newestCheckpoint, fileOffset: SpoolFormat.checkpointOffsets[slot]))
     }
     state.unsyncedBlock = intact.map { SpoolFormat.blockIndex($0.stored.checkpoint.head) }.min() ?? 0
     if let newest = intact.first {
       state.slots = CheckpointSlots(newest: newest.slot, durable: newest.slot, sequence: newest.stored.sequence)
     }
+    state.slots.damaged = damaged.max { $0.sequence < $1.sequence }?.slot
     return intact.map(\.stored)
   }
 

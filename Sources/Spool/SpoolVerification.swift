@@ -34,8 +34,11 @@ package struct SpoolVerification: Equatable, Sendable {
 
   /// Whether bytes are missing, or may be.
   package var hasLoss: Bool {
-    lostByteCount > 0 || damage.contains { $0.kind == .allCheckpoints || $0.kind == .newestCheckpoint }
+    lostByteCount > 0 || mayLackBytes
   }
+
+  /// Whether bytes may be lost, although nothing shows which.
+  package var mayLackBytes: Bool { damage.contains { $0.kind.leavesDoubt } }
 }
 
 extension SpoolFile {

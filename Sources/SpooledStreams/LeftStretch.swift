@@ -51,6 +51,7 @@ final class LeftStretch: @unchecked Sendable {
   func look(_ thread: SpoolThread) throws(SpoolError) {
     guard opened == nil, hasFile else { return }
     let file = try SpoolFile.open(path, access: .readOnly, folder: folder)
+    try file.settleDoubt()
     report(file, thread)
     knownByteCount = file.head - file.oldest
     isSettled = file.wasSealed && !SharedStretch(id: file.id).isThere
@@ -68,7 +69,10 @@ final class LeftStretch: @unchecked Sendable {
 
   private func openStretch(_ thread: SpoolThread) throws(SpoolError) -> (StretchWriter, SpooledBacklog) {
     let file = hasFile ? try SpoolFile.open(path, folder: folder) : nil
-    if let file { report(file, thread) }
+    if let file {
+      try file.settleDoubt()
+      report(file, thread)
+    }
     guard let id = file?.id ?? withoutFile?.identity.id else { throw SpoolError(.notASpool, path: path) }
     var shared: SharedStretch? = SharedStretch(id: id)
     var remains: CircularBuffer.Remains?
@@ -145,6 +149,9 @@ final class LeftStretch: @unchecked Sendable {
       && opened.backlog.resumption.isEmpty
   }
 
+  /// Whether there is nothing to send, and its file exists only because bytes may be lost.
+  var isKeptForOperator: Bool { isDone && opened?.writer.mayLackBytes == true }
+
   /// All existing bytes were written.
   func settle() throws(SpoolError) {
     try opened?.writer.leaveMemory()
@@ -161,7 +168,7 @@ final class LeftStretch: @unchecked Sendable {
     isTaken = false
   }
 
-  /// None of it is needed any more.
+  /// None of it is needed any more. If bytes of it may be lost, its file stays, without anything to send.
   func remove() throws(SpoolError) {
     isGone = true
     try opened?.writer.remove()

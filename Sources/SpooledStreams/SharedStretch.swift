@@ -3,7 +3,7 @@
 
 internal import EventLoops
 internal import Glibc
-internal import Spool
+package import Spool
 internal import StreamBuffers
 
 /// The files of one stretch in `/dev/shm`: the circular buffer, and the stretch's description while it has no file on
@@ -132,6 +132,18 @@ extension SpoolFile {
   package var byteCountInMemory: UInt64 {
     guard !checkpoint.isFinished, let remains = (try? SharedStretch(id: id).remains()) ?? nil else { return 0 }
     return remains.head - min(remains.head, max(head, remains.oldest))
+  }
+
+  /// If the process that captured this stretch was killed, its memory shows which bytes the file lacks.
+  ///
+  /// - Throws: ``Spool/SpoolError`` if the memory cannot be read now.
+  package func settleDoubt() throws(SpoolError) {
+    guard mayLackBytes else { return }
+    do throws(SpoolError) {
+      if try SharedStretch(id: id).remains() != nil { forgetDoubt() }
+    } catch {
+      if error.mayPass { throw error }
+    }
   }
 
   /// Removes what the process that captured this stretch has left in memory.

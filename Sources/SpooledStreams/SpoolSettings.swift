@@ -42,3 +42,8 @@ public enum SpoolEvent: Equatable, Sendable {
   /// A stretch of an earlier process cannot be read. It stays where it is.
   case unreadable(SpoolError)
 }
+
+extension SpoolEvent {
+  /// Whether bytes may be lost, although nothing shows which. Streams report losses that are known.
+  package var reportsDoubt: Bool { if case .damaged(_, let damage) = self { damage.kind.leavesDoubt } else { false } }
+}

@@ -98,7 +98,11 @@ extension SpoolThread {
     _ name: String, until end: MonotonicInstant, then done: @escaping @Sendable (OpenedStretch) -> Void
   ) {
     guard let stretch = left.first(where: { $0.name == name }) else { return done(.nothingLeft) }
-    if let opened = open(stretch) { return done(.backlog(take(stretch, opened))) }
+    if let opened = open(stretch) {
+      guard stretch.isKeptForOperator else { return done(.backlog(take(stretch, opened))) }
+      settle(stretch)
+      return done(.nothingLeft)
+    }
     guard !stretch.isUnreadable, .now < end else {
       // Always known, because it was not opened.
       return done(.unreadable(stretch.problem ?? SpoolError(.notASpool, path: stretch.path)))
@@ -124,7 +128,7 @@ extension SpoolThread {
 /// The result of opening a stretch for sending.
 package enum OpenedStretch: Sendable {
   case backlog(SpooledBacklog)
-  /// The server has stored everything.
+  /// The server has stored everything that is known.
   case nothingLeft
   /// It stays unchanged, for this reason.
   case unreadable(SpoolError)

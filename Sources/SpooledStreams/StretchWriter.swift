@@ -220,11 +220,21 @@ final class StretchWriter: @unchecked Sendable {
   /// As many as fit in a checkpoint.
   private static let mostPauses = 16
 
-  /// None of the stretch is needed any more.
+  /// Whether bytes of the file may be lost, although nothing shows which.
+  var mayLackBytes: Bool { file?.mayLackBytes == true }
+
+  /// None of the stretch is needed any more. A file of which bytes may be lost stays, without anything to send.
   func remove() throws(SpoolError) {
     // The file refers to the unreadable buffer.
     guard let shared else { return close() }
     guard let file else { return shared.remove() }
+    if file.mayLackBytes {
+      stretch.noteWithRelease("")
+      file.release(upTo: file.head)
+      try commit(sync: true)
+      close()
+      return shared.remove()
+    }
     do throws(SpoolError) {
       // In this order, so that the remains after a failure are complete. A power failure, after which the file may
       // reappear, clears the memory as well.

@@ -13,15 +13,15 @@ final class BacklogRun: @unchecked Sendable {
   private var backlog: BacklogStreamer?
   private var whenDone: (() -> Void)?
   private var isCancelled = false
-  /// The exit code that follows from the ends of the stretches.
-  private let code = Mutex(ExitCode.done)
+  private let outcome = BacklogOutcome()
 
-  init(_ options: SpoolOptions, _ spool: StreamSpool) {
+  /// Opens the spool.
+  init(_ options: SpoolOptions) throws(CommandError) {
     self.options = options
-    self.spool = spool
+    spool = try options.open(outcome)
   }
 
-  var exitCode: ExitCode { code.withLock { $0 } }
+  var exitCode: ExitCode { outcome.exitCode }
 
   /// Begins to send. Any thread may call it, before the stream starts.
   ///
@@ -48,8 +48,7 @@ final class BacklogRun: @unchecked Sendable {
   }
 
   private func note(_ summary: StreamSummary) {
-    let ending = ExitCode(spooled: summary, isCancelled: isCancelled)
-    code.withLock { if $0 == .done { $0 = ending } }
+    outcome.note(ExitCode(spooled: summary, isCancelled: isCancelled))
   }
 
   /// Calls `body` when all data is sent.
@@ -61,6 +60,23 @@ final class BacklogRun: @unchecked Sendable {
   func cancel() {
     isCancelled = true
     backlog?.cancel()
+  }
+}
+
+/// The exit code that follows from the ends of the stretches of a backlog, and from their damage. Any thread may use
+/// it.
+final class BacklogOutcome: Sendable {
+  private let code = Mutex(ExitCode.done)
+  private let mayLackBytes = Mutex(false)
+
+  func note(_ new: ExitCode) { code.withLock { if $0 == .done { $0 = new } } }
+
+  /// Bytes may be lost, although nothing shows which. Other codes state more.
+  func noteDoubt() { mayLackBytes.withLock { $0 = true } }
+
+  var exitCode: ExitCode {
+    let code = code.withLock { $0 }
+    return code == .done && mayLackBytes.withLock { $0 } ? .dataLost : code
   }
 }
 

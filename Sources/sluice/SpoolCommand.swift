@@ -4,6 +4,7 @@ internal import EventLoops
 internal import Glibc
 internal import JSONLines
 internal import Spool
+internal import SpooledStreams
 
 enum SpoolCommand {
   static let syntax = CommandLineSyntax(
@@ -85,6 +86,7 @@ enum SpoolCommand {
     for entry in entries {
       do throws(SpoolError) {
         let file = try SpoolFile.open(entry.path, access: .readOnly)
+        try file.settleDoubt()
         switch action {
         case .list: try report.list(entry, file)
         case .show: try report.show(entry, file)

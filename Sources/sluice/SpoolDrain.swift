@@ -4,7 +4,6 @@ internal import EventLoops
 internal import LiveStreaming
 internal import Spool
 internal import SpooledStreams
-internal import Synchronization
 internal import UploadClient
 
 /// Sends the backlog of one stream after another.
@@ -15,10 +14,8 @@ struct SpoolDrain {
 
   private final class Ending: Sendable {
     let done: EventCounter
-    let code = Mutex(ExitCode.done)
+    let outcome = BacklogOutcome()
     init() throws(SystemError) { done = try EventCounter() }
-
-    func note(_ new: ExitCode) { code.withLock { if $0 == .done { $0 = new } } }
   }
 
   /// Checks the options before anything is opened.
@@ -67,8 +64,7 @@ struct SpoolDrain {
           backlog.cancel()
           return .ends
         }
-        let ended = ending.code.withLock { $0 }
-        if code == .done { code = ended }
+        if code == .done { code = ending.outcome.exitCode }
         if isStopped { return code == .done ? .interrupted : code }
       }
       if !inUse.isEmpty {
@@ -89,7 +85,7 @@ struct SpoolDrain {
     let progress = try ProgressKind(values)
     let end = folder.lastIndex(of: "/") ?? folder.startIndex
     let options = SpoolOptions(directory: String(folder[..<end]), stream: String(folder[end...].dropFirst()))
-    let spool = try options.open()
+    let spool = try options.open(ending.outcome)
     guard !spool.backlog.isEmpty else { return nil }
     let url = spool.descriptions.lazy.compactMap { StretchDescription($0)?.url }.first { _ in true }
     let configuration = try Self.configuration(values, url: url ?? "http://localhost/")
@@ -103,8 +99,8 @@ struct SpoolDrain {
         Console.shared.say(line)
       }
       switch event {
-      case .stream(_, .ended(let summary)): ending.note(ExitCode(spooled: summary, isCancelled: true))
-      case .unreadable: ending.note(.badData)
+      case .stream(_, .ended(let summary)): ending.outcome.note(ExitCode(spooled: summary, isCancelled: true))
+      case .unreadable: ending.outcome.note(.badData)
       case .ended:
         // The files are closed with the last reference to the spool.
         withExtendedLifetime(spool) {}

@@ -190,11 +190,14 @@ struct SpoolOptions: Sendable {
   }
 
   /// Opens the spool.
-  func open() throws(CommandError) -> StreamSpool {
+  ///
+  /// - Parameter outcome: learns whether bytes of earlier runs may be lost.
+  func open(_ outcome: BacklogOutcome) throws(CommandError) -> StreamSpool {
     TruncatedBuffer.explain()
     do throws(SpoolError) {
       return try StreamSpool(directory: directory, stream: stream, settings: settings) { event in
         Console.shared.say(SpoolReport.line(event))
+        if event.reportsDoubt { outcome.noteDoubt() }
       }
     } catch {
       throw SpoolReport.commandError(error)

@@ -42,11 +42,12 @@ struct SpoolRemoval {
 
   private func checkIsAcknowledged(_ entry: SpoolEntry) throws(CommandError) {
     let isAcknowledged: Bool
+    let mayLackBytes: Bool
     do throws(SpoolError) {
       let file = try SpoolFile.open(entry.path, access: .readOnly)
-      isAcknowledged =
-        file.unacknowledged == 0 && file.byteCountInMemory == 0
-        && !file.damage.contains { $0.kind == .allCheckpoints || $0.kind == .newestCheckpoint }
+      try file.settleDoubt()
+      isAcknowledged = file.unacknowledged == 0 && file.byteCountInMemory == 0
+      mayLackBytes = file.mayLackBytes
     } catch {
       throw CommandError(
         .inputOutput, "cannot remove \(entry.path.shown): \(SpoolCommand.reason(error)). Use --force to remove it.")
@@ -55,6 +56,12 @@ struct SpoolRemoval {
       throw CommandError(
         .notPermitted,
         "cannot remove \(entry.path.shown): the server has not acknowledged all of it. Use --force to remove it and lose the rest."
+      )
+    }
+    guard !mayLackBytes else {
+      throw CommandError(
+        .notPermitted,
+        "cannot remove \(entry.path.shown): it is damaged, and bytes may be lost. Use --force to remove what is left of it."
       )
     }
   }

@@ -21,12 +21,20 @@ enum SpoolReport {
     case .withoutSharedMemory(let error):
       "\(error.description): the spool is written more often, because only data on disk survives the end of this process"
     case .damaged(let stretch, let damage):
-      "the spool's \(stretch) is damaged at byte \(damage.fileOffset) (\(damage.kind.rawValue)): "
-        + (damage.lostPositions.isEmpty ? "nothing is lost." : "\(damage.lostPositions.count) bytes are lost.")
+      "the spool's \(stretch) is damaged at byte \(damage.fileOffset) (\(damage.kind.rawValue)): \(loss(damage))"
     case .unreadable(let error) where error.cause == .truncated:
       "\(error.path.shown) was truncated: the bytes of an earlier run that were only there are lost."
     case .unreadable(let error): "the spool has a file that cannot be used: \(error). The file is left unchanged."
     }
+  }
+
+  private static func loss(_ damage: SpoolDamage) -> String {
+    if !damage.lostPositions.isEmpty { return "\(damage.lostPositions.count) bytes are lost." }
+    if damage.kind.leavesDoubt {
+      return "bytes may be lost. Sluice sends the others and keeps the file. "
+        + "To examine it: sluice spool verify. To remove it: sluice spool remove --force."
+    }
+    return damage.kind == .truncated ? "Sluice reports which bytes are lost." : "nothing is lost."
   }
 
   /// The next step if the failure lasts; nil if only waiting helps.

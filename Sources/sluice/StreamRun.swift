@@ -85,7 +85,7 @@ struct StreamRun {
         try LiveStreamer(source, configuration: configuration, session: session)
       }
     }
-    let backlog = BacklogRun(spool, try spool.open())
+    let backlog = try BacklogRun(spool)
     return try run(chosen, backlog) { configuration, session in
       try LiveStreamer(source, configuration: configuration, session: session, spool: backlog.spool)
     }

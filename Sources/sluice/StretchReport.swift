@@ -30,6 +30,7 @@ struct StretchReport {
       "\(Units.text(bytes: file.unacknowledged)) not acknowledged", "\(Units.text(bytes: disk)) on disk",
     ]
     if file.checkpoint.isFinished { facts.append("finished") }
+    if file.mayLackBytes { facts.append("bytes may be lost") }
     if user == .nobody, file.byteCountInMemory > 0 {
       facts.append("\(Units.text(bytes: file.byteCountInMemory)) more in memory")
     }
@@ -88,8 +89,9 @@ struct StretchReport {
       line.add("lost", found.hasLoss)
       Console.shared.put(line.line)
     } else {
-      Console.shared.say(
-        "\(entry.path.escaped): \(found.intactByteCount) bytes intact, \(found.lostByteCount) bytes lost")
+      var loss = "\(found.lostByteCount) bytes lost"
+      if found.mayLackBytes { loss = found.lostByteCount == 0 ? "bytes may be lost" : "\(loss), and more may be" }
+      Console.shared.say("\(entry.path.escaped): \(found.intactByteCount) bytes intact, \(loss)")
     }
     return found.hasLoss
   }
@@ -126,6 +128,7 @@ struct StretchReport {
     line.add("bytes", file.head)
     line.add("unacknowledged_bytes", file.unacknowledged)
     line.add("finished", file.checkpoint.isFinished)
+    line.add("bytes_may_be_lost", file.mayLackBytes)
     return line
   }
 
@@ -158,9 +161,9 @@ struct StretchReport {
   private func words(_ kind: SpoolDamage.Kind) -> String {
     switch kind {
     case .header: "damaged header (its copy is intact)"
-    case .checkpoint: "damaged checkpoint (a newer one is intact)"
+    case .checkpoint: "damaged checkpoint (nothing is lost)"
     case .newestCheckpoint: "damaged checkpoint (the last bytes may be lost)"
-    case .allCheckpoints: "no intact checkpoint"
+    case .allCheckpoints: "no checkpoint was intact (bytes may be lost)"
     case .truncated: "end of the truncated file"
     case .torn: "torn block"
     case .flippedBit: "flipped bit in a block"

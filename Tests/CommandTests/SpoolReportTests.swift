@@ -41,6 +41,31 @@ struct SpoolReportTests {
     #expect(line.contains("\(error)") && line.contains("Sluice retries the spool. ") && line.contains(step), "\(line)")
   }
 
+  @Test("the report of damage says that nothing is lost only if this is certain", arguments: SpoolDamage.Kind.allCases)
+  func damage(kind: SpoolDamage.Kind) {
+    func line(_ lost: Range<UInt64>) -> String {
+      SpoolReport.line(SpoolEvent.damaged(stretch: "1.spool", SpoolDamage(kind, fileOffset: 4096, lostPositions: lost)))
+    }
+    #expect(line(5..<7).hasSuffix("(\(kind.rawValue)): 2 bytes are lost."), "\(line(5..<7))")
+    let words =
+      switch kind {
+      case .newestCheckpoint, .allCheckpoints: "bytes may be lost. Sluice sends the others and keeps the file."
+      case .truncated: "Sluice reports which bytes are lost."
+      default: "nothing is lost."
+      }
+    #expect(line(0..<0).contains("(\(kind.rawValue)): \(words)"), "\(line(0..<0))")
+  }
+
+  @Test("an exit code of 0 becomes 4 if bytes may be lost, and other codes stay")
+  func doubt() {
+    for code in [ExitCode.done, .unavailable] {
+      let outcome = BacklogOutcome()
+      outcome.noteDoubt()
+      outcome.note(code)
+      #expect(outcome.exitCode == (code == .done ? .dataLost : code))
+    }
+  }
+
   @Test(
     "the report of a stretch that cannot be sent names its file, the reason, and the next step",
     arguments: [

@@ -229,6 +229,32 @@ struct SpoolBacklogTests {
     #expect(result.code == 69, "\(result.text)")
   }
 
+  @Test(
+    "a stretch that may lack bytes is sent once, and stays until remove --force removes it", arguments: [false, true])
+  func doubt(hasNothing: Bool) throws {
+    try leave([0..<10_000])
+    let name = try #require(try fileNames(in: "\(spool)/cam").first { $0 != "lock" })
+    let file = open("\(spool)/cam/\(name)", O_WRONLY | O_CLOEXEC)
+    defer { close(file) }
+    // All checkpoints, and what only they contain: the bytes after the last complete block.
+    let zeros = [UInt8](repeating: 0, count: 3 * 16_384)
+    #expect(hasNothing ? ftruncate(file, 4096) == 0 : pwrite(file, zeros, zeros.count, 16_384) == zeros.count)
+    for _ in 0..<2 {
+      let result = try drain()
+      #expect(result.code == 4 && result.text.contains { $0.contains("bytes may be lost") }, "\(result)")
+    }
+    for (action, code) in [("list", 0), ("verify", 4), ("remove", 77)] as [(String, Int32)] {
+      let process = try SluiceProcess(["spool", action, spool])
+      #expect(try process.exitCode() == code, "\(action)")
+      #expect(process.output.text.contains { $0.contains("bytes may be lost") }, "\(process.output.text)")
+    }
+    let names = try fileNames(in: "\(directory.path)/stored").filter { $0.hasSuffix(".bin") }
+    #expect(names == (hasNothing ? [] : ["x-left.bin"]))
+    if !hasNothing { #expect(try stored("left") == pattern.bytes(2 * 4064, at: 0)) }
+    #expect(try SluiceProcess(["spool", "remove", spool, "--force"]).exitCode() == 0)
+    #expect(try drain().code == 0)
+  }
+
   @Test("no command changes files of other programs in the directory of a spool")
   func foreignFiles() throws {
     try leave([0..<1000])
