@@ -65,6 +65,7 @@ struct ChunkLedger {
     return acknowledged
   }
 
+  /// Their number is even, one more than ``maximumEntries``.
   private mutating func mergeNeighbours() {
     var merged: [Entry] = []
     merged.reserveCapacity(Self.maximumEntries)
@@ -77,7 +78,6 @@ struct ChunkLedger {
       entry.bodyCount = payload
       merged.append(entry)
     }
-    if !entries.count.isMultiple(of: 2), let last = entries.last { merged.append(last) }
     entries = merged
   }
 }
