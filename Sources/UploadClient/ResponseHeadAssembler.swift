@@ -47,7 +47,6 @@ struct ResponseHeadAssembler {
     response.isHTTP10 = isHTTP10
     self.status = nil
     previous = fields.all
-    fields = HeaderFields()
     return response
   }
 
