@@ -124,11 +124,14 @@ struct CurlOptions {
       try set(CURLOPT_NETRC_FILE, file)
     }
     if let file = request.certificateAuthorities { try set(CURLOPT_CAINFO, file) }
-    if let file = request.clientCertificate { try set(CURLOPT_SSLCERT, file) }
+    if let file = request.clientCertificate {
+      try set(CURLOPT_SSLCERT, file)
+      // Otherwise, OpenSSL would ask a terminal for the pass phrase of an encrypted key, and the loop would wait for a
+      // user.
+      try set(CURLOPT_KEYPASSWD, "")
+    }
+    // libcurl reads it only beside a certificate.
     if let file = request.clientKey { try set(CURLOPT_SSLKEY, file) }
-    // Otherwise, OpenSSL would ask a terminal for the pass phrase of an encrypted key, and the loop would wait for a
-    // user.
-    if request.clientCertificate != nil || request.clientKey != nil { try set(CURLOPT_KEYPASSWD, "") }
   }
 
   private func setRoute(_ request: UploadRequest) throws(UploadError) {
