@@ -103,7 +103,7 @@ extension CurlTransfer {
   ///
   /// libcurl reads up to ``UploadRequest/receiveBufferSize`` bytes, and passes them on in pieces of 16 KiB. A separate
   /// event for each piece would cost its owner as much as one event for all of them.
-  private func collect(_ piece: UnsafeRawBufferPointer) {
+  func collect(_ piece: UnsafeRawBufferPointer) {
     if collected.count + piece.count > ResponseBlocks.size { tellCollected() }
     if collected.isEmpty {
       // A full piece is usually followed by another.

@@ -24,7 +24,7 @@ extension CurlTransfer {
     }
   }
 
-  private func lookForStall() -> StallWatch.Look {
+  func lookForStall() -> StallWatch.Look {
     let isWaiting = machine.state == .sending && !isPaused && !task.isSuspended
     var kernel: StallWatch.Kernel?
     if isWaiting, multi?.sharesConnections == false, let connection, connection.isOpen {

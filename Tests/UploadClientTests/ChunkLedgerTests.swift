@@ -99,6 +99,22 @@ struct ChunkLedgerTests {
     }
   }
 
+  @Test("acknowledged chunks need no record, so that those after them stay exact")
+  func forgotten() {
+    var (ledger, model) = (ChunkLedger(), Model())
+    var isExact = true
+    for _ in 0..<3 * ChunkLedger.maximumEntries {
+      ledger.append(20)
+      model.append(20)
+      for wire in stride(from: model.bodyCountAfterWire.count - 12, to: model.bodyCountAfterWire.count, by: 3)
+      where ledger.acknowledge(wireCount: UInt64(wire)) != model.bodyCountAfterWire[wire] { isExact = false }
+      _ = ledger.acknowledge(wireCount: ledger.wireByteCount)
+    }
+    #expect(isExact)
+    let entries = Mirror(reflecting: ledger).children.first { $0.label == "entries" }?.value as? [Any]
+    #expect(entries?.count == 0)
+  }
+
   @Test("a decreasing wire count has no effect")
   func neverBack() {
     var ledger = ChunkLedger()

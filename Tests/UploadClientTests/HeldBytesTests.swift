@@ -1,3 +1,4 @@
+import Glibc
 import NetworkTesting
 import StreamBuffers
 import Testing
@@ -80,6 +81,54 @@ struct HeldBytesTests {
     }
     bytes.bodyEnded()
     #expect(bytes.update(socket: client.descriptor) == 0)
+  }
+
+  @Test("a single byte is a piece, which counts as buffered until libcurl asks again or the body ends")
+  func single() throws {
+    try withConnection { socket in
+      for (count, bodyEnds) in [(1, false), (1, true), (5000, true)] {
+        var bytes = AcknowledgedBytes()
+        bytes.begin(isChunked: true, hasPlainFraming: true, countsChunks: true, heldByLibcurl: 0, bytesBefore: nil)
+        bytes.handedOver(count)
+        #expect(bytes.bodyByteCount == UInt64(count) && bytes.update(socket: socket) == 0)
+        if bodyEnds { bytes.bodyEnded() } else { bytes.handedOver(0) }
+        #expect(bytes.update(socket: socket) == UInt64(count))
+      }
+    }
+  }
+
+  @Test("the bytes written to a connection are those that its peer has acknowledged, and those in flight")
+  func written() throws {
+    let (isDeaf, isOver) = (try EventLog<Bool>(), try EventLog<Bool>())
+    let server = try ScriptedServer { connection, _ in
+      _ = try connection.bytes(5)
+      try connection.goDeaf()
+      isDeaf.append(true)
+      try isOver.first("the end of the test") { $0 }
+    }
+    defer { isOver.append(true) }
+    let client = try ServerConnection(connectingTo: "127.0.0.1:\(server.port)")
+    try client.send("hello")
+    try isDeaf.first("the server's deafness") { $0 }
+    try client.send("unheard")
+    #expect(AcknowledgedBytes.bytesWritten(on: client.descriptor) == 12)
+    try eventually("the acknowledgement") {
+      AcknowledgedBytes.kernel(of: client.descriptor) == StallWatch.Kernel(queued: 7, acknowledged: 5)
+    }
+    #expect(AcknowledgedBytes.bytesWritten(on: client.descriptor) == 12)
+  }
+
+  @Test("a socket without a connection, or without TCP, has no count of written bytes")
+  func uncounted() throws {
+    let idle = socket(AF_INET, Int32(SOCK_STREAM.rawValue), 0)
+    var pair: [Int32] = [-1, -1]
+    #expect(socketpair(AF_UNIX, Int32(SOCK_STREAM.rawValue), 0, &pair) == 0)
+    defer { for descriptor in pair + [idle] { close(descriptor) } }
+    for descriptor in [idle, pair[0]] {
+      #expect(AcknowledgedBytes.bytesWritten(on: descriptor) == nil)
+      #expect(AcknowledgedBytes.kernel(of: descriptor) == StallWatch.Kernel(queued: 0, acknowledged: 0))
+    }
+    #expect(AcknowledgedBytes.bytesWritten(on: -1) == nil && AcknowledgedBytes.kernel(of: -1) == nil)
   }
 
   @Test("a request with an option that libcurl refuses ends with its name")
