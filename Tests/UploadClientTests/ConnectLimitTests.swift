@@ -277,6 +277,19 @@ struct ConnectLimitTests {
     }
   }
 
+  @Test("unacknowledged bytes are a timeout, and any other failure of a socket is a lost connection")
+  func systemErrors() {
+    for code in [CURLE_SEND_ERROR, CURLE_RECV_ERROR] {
+      for (number, kind) in [(ETIMEDOUT, .timedOut), (ECONNRESET, .connectionLost), (0, .connectionLost)]
+        as [(Int32, UploadError.Kind)]
+      {
+        let error = UploadError(code: code, detail: "words", systemError: number)
+        #expect(error.kind == kind && error.description.contains("words"))
+      }
+    }
+    #expect(UploadError(code: CURLE_GOT_NOTHING, detail: "", systemError: ETIMEDOUT).kind == .connectionLost)
+  }
+
   @Test("a valid proxy is one that libcurl supports")
   func proxies() {
     for text in ["localhost:8080", "http://proxy", "https://proxy:1", "socks5h://proxy", "SOCKS4a://proxy"] {

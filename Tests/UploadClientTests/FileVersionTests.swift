@@ -46,6 +46,41 @@ struct FileVersionTests {
     #expect(!isSame(without: 2) && !isSame(without: 4))
   }
 
+  @Test("each file that is watched needs one descriptor, until it is not watched any more")
+  func descriptors() throws {
+    let directory = try TemporaryDirectory()
+    let descriptor = open(try directory.write("f", "abc"), O_RDWR | O_CLOEXEC)
+    defer { close(descriptor) }
+    let before = watchCount()
+    for _ in 0..<60 {
+      let writes = FileWrites(of: descriptor)
+      #expect(writes?.any == false)
+      #expect(FileWrites(of: -1) == nil, "no such file")
+    }
+    // Other tests may watch a few.
+    #expect(watchCount() - before < 30)
+  }
+
+  @Test("a process without standard input can watch a file")
+  func withoutStandardInput() async {
+    await #expect(processExitsWith: .success) {
+      let file = open("/proc/self/exe", O_RDONLY | O_CLOEXEC)
+      close(0)
+      let writes = FileWrites(of: file)
+      let isUsed = fcntl(0, F_GETFD) >= 0
+      exit(writes?.any == false && isUsed ? EXIT_SUCCESS : EXIT_FAILURE)
+    }
+  }
+
+  /// How many descriptors of this process watch files.
+  private func watchCount() -> Int {
+    (0..<Int32(4096)).count { descriptor in
+      var target = [UInt8](repeating: 0, count: 64)
+      let length = readlink("/proc/self/fd/\(descriptor)", &target, target.count)
+      return String(decoding: target.prefix(max(0, length)), as: UTF8.self) == "anon_inode:inotify"
+    }
+  }
+
   @Test("a changed permission counts only if the file cannot be watched, and a write in any case")
   func changed() throws {
     let directory = try TemporaryDirectory()

@@ -52,6 +52,7 @@ struct LocationTests {
     // Its second octet is 0x80.
     ("http://h/\u{C0}/a", "b", "http://h/\u{C0}/b"),
     ("http://h/x:y/z", "./k:v", "http://h/x:y/k:v"),
+    ("http://me@h/a", "b", "http://me@h/b"),
   ]
 
   @Test("whole URLs, other hosts, IPv6, queries", arguments: table)

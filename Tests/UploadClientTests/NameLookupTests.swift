@@ -1,6 +1,8 @@
 // How many name lookups may keep running, against a simple model of their threads.
 
+import EventLoops
 import Glibc
+import NetworkTesting
 import PropertyTesting
 import Testing
 
@@ -50,9 +52,46 @@ struct NameLookupTests {
     }
   }
 
-  @Test("threads are counted by their name")
-  func threads() {
-    #expect(NameLookups.threadCount() ?? -1 >= 0)
+  @Test("threads are counted by their name, without the one that counts")
+  func threads() throws {
+    let counts = try EventLog<Int?>()
+    let mayEnd = try EventCounter()
+    let descriptor = mayEnd.descriptor
+    // Not the name of other tests' threads.
+    let name = "test-lookups"
+    var threads: [NamedThread] = []
+    for number in 0..<4 {
+      threads.append(
+        try NamedThread(name) {
+          counts.append(NameLookups.threadCount())
+          _ = waitUntilReadable(descriptor)
+        })
+      try counts.wait("the count") { $0.count > number ? true : nil }
+    }
+    mayEnd.signal()
+    for thread in threads { thread.join() }
+    withExtendedLifetime(mayEnd) {}
+    #expect(counts.all == [0, 1, 2, 3])
+  }
+
+  @Test("threads can be counted in a process without standard input")
+  func withoutStandardInput() async {
+    await #expect(processExitsWith: .success) {
+      close(0)
+      let isCounted = NameLookups.threadCount() != nil
+      exit(isCounted ? EXIT_SUCCESS : EXIT_FAILURE)
+    }
+  }
+
+  @Test("an abandoned lookup counts once, and one that has ended does not")
+  func abandoned() {
+    let lookups = NameLookups { 0 }
+    for count in 1..<NameLookups.limit {
+      #expect(lookups.begin() && lookups.begin())
+      lookups.end()
+      lookups.abandon()
+      #expect(lookups.abandoned == count)
+    }
   }
 
   @Test("counting threads leaks no descriptor")

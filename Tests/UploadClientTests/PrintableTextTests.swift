@@ -46,6 +46,17 @@ struct PrintableTextTests {
     }
   }
 
+  @Test("of a long text, only the beginning is shown")
+  func beginning() {
+    for count in 0...3 {
+      #expect(excerpt(String(repeating: "\u{FC}", count: count), limit: 3) == String(repeating: "\u{FC}", count: count))
+    }
+    #expect(excerpt("abcd", limit: 3) == "abc…")
+    let long = String(repeating: "x", count: 201)
+    #expect(excerpt(String(long.dropLast())) == String(long.dropLast()))
+    #expect(excerpt(long) == String(repeating: "x", count: 200) + "…")
+  }
+
   @Test("an escape sequence becomes visible")
   func escape() {
     #expect(printable("a\u{1B}]0;owned\u{7}b\r\n") == "a\\u{1b}]0;owned\\u{7}b\\u{d}\\u{a}")

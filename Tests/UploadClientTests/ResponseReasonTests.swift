@@ -27,6 +27,20 @@ struct ResponseReasonTests {
     #expect(response(body, type).reason == expected)
   }
 
+  @Test("a text is a page only if its first characters begin one, and a reason has at most 200 characters")
+  func limits() {
+    let page = "<title>x</title>"
+    #expect(response(String(repeating: " ", count: 63) + page, nil).reason == "x")
+    #expect(response(String(repeating: " ", count: 64) + page, nil).reason == page)
+    for count in [1, 199, 200] {
+      #expect(response(String(repeating: "y", count: count), nil).reason == String(repeating: "y", count: count))
+    }
+    for count in [201, 300] {
+      #expect(
+        response(String(repeating: "y", count: count), nil).reason == String(repeating: "y", count: 197) + "...")
+    }
+  }
+
   @Test("a printed response has its status and its reason, and no list of bytes")
   func description() {
     #expect("\(response("disk full\n", "text/plain"))" == "502: disk full" && "\(response("", nil))" == "502")

@@ -48,6 +48,37 @@ struct ResponseTests {
     #expect(found[0].fields["X"] == "a\u{FFFD}b, c")
   }
 
+  @Test("each status has one class, and a head states its version and only its own fields")
+  func classes() {
+    for status in [100, 101, 199, 200, 201, 299, 300, 304, 404, 500, 599] {
+      let response = HTTPResponse(status: status)
+      #expect(response.isInterim == (status < 200) && response.isSuccess == (200..<300).contains(status), "\(status)")
+    }
+    let found = heads(
+      "HTTP/1.0 200 OK", "Hello: world", "", "HTTP/1.1 404 Not Found", "A: b",
+      "HTTP/1.1 503 Service Unavailable", "C: d", "")
+    #expect(found.map(\.status) == [200, 503] && found.map(\.isHTTP10) == [true, false])
+    #expect(found.map(\.fields.lines) == [["Hello: world"], ["C: d"]])
+  }
+
+  @Test("line ends and white space around a value are no part of it, and octets that are not UTF-8 are Latin-1")
+  func octets() {
+    var assembler = ResponseHeadAssembler()
+    let value: [UInt8] = [0x80]
+    let lines: [[UInt8]] = [
+      Array("HTTP/1.1 200 OK\r\n".utf8), Array("A:1\r\n".utf8), Array("B: \t \r\n".utf8),
+      Array("C:  2\t \n".utf8),
+      Array("D:".utf8) + value + [0x0D, 0x0A], Array("E: 3 4\r".utf8), Array("(: x\r\n".utf8),
+      Array("F: \u{1}\r\n".utf8), [0x0D, 0x0A],
+    ]
+    // Twice, because the names of a head are those of the one before it.
+    for _ in 0..<2 {
+      let found = lines.compactMap { line in line.withUnsafeBytes { assembler.take(line: $0) } }
+      #expect(found.map(\.status) == [200])
+      #expect(found.first?.fields.lines == ["A: 1", "B: ", "C: 2", "D: \u{80}", "E: 3 4", "F: \u{FFFD}"])
+    }
+  }
+
   @Test("a head does not depend on the heads before it", arguments: Seed.several(20))
   func afterOthers(_ seed: Seed) {
     var random = seed.generator
@@ -75,7 +106,7 @@ struct ResponseTests {
     arguments: [
       ("120", 120), ("0", 0), ("-5", nil), ("Fri, 20 Nov 2026 17:22:19 GMT", 19),
       ("Friday, 20-Nov-26 17:22:19 GMT", 19),
-      ("Fri Nov 20 17:22:19 2026", 19), ("Fri, 20 Nov 2026 17:21:00 GMT", 0), ("soon", nil), ("", nil),
+      ("Fri Nov 20 17:22:19 2026", 19), ("Thu, 01 Jan 1970 00:00:00 GMT", 0), ("Fri, 20 Nov 2026 17:21:00 GMT", 0), ("soon", nil), ("", nil),
     ] as [(String, Int?)])
   func retryAfter(_ value: String, _ seconds: Int?) {
     let response = HTTPResponse(status: 503, fields: ["retry-after": value])

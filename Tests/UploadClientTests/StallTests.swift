@@ -146,13 +146,17 @@ struct StallTests {
         now = now + .milliseconds(Int.random(in: 1...300, using: &random))
         let before = look
         var moves = true
-        switch Int.random(in: 0..<7, using: &random) {
+        switch Int.random(in: 0..<8, using: &random) {
         case 0: look.passedOn += 1
         case 1: look.heard += 1
         case 2: look.isWaiting.toggle()
         case 3:
-          look.kernel = .init(queued: (look.kernel?.queued ?? 0) + 10, acknowledged: look.kernel?.acknowledged ?? 0)
+          let more: UInt64 = random.chance(50) ? 1 : 10
+          look.kernel = .init(queued: (look.kernel?.queued ?? 0) + more, acknowledged: look.kernel?.acknowledged ?? 0)
           moves = false
+        case 5:
+          moves = (look.kernel?.queued ?? 0) > 0
+          if moves { look.kernel?.queued -= 1 }
         case 4:
           // Only bytes in flight count.
           moves = (look.kernel?.queued ?? 0) > 0

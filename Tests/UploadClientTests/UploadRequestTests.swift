@@ -111,6 +111,19 @@ struct UploadRequestTests {
     }
   }
 
+  @Test("a debugger shows which secrets a request has, and none of them", arguments: [true, false])
+  func mirror(isSecret: Bool) {
+    var request = UploadRequest(url: isSecret ? "http://me:word@h/a?b=c" : "http://h/a")
+    request.fields = ["A": "b"]
+    if isSecret { (request.bearerToken, request.proxy) = ("token", "http://p:word@proxy") }
+    let shown = Mirror(reflecting: request).children.map { "\($0.label ?? ""): \($0.value)" }
+    #expect(
+      shown == [
+        isSecret ? "url: http://h/a?b=..." : "url: http://h/a", "method: POST", "fields: [\"A\"]",
+        isSecret ? "bearerToken: given" : "bearerToken: none", isSecret ? "proxy: http://proxy" : "proxy: none",
+      ])
+  }
+
   @Test("an error about a URL does not contain its password")
   func passwordInURL() {
     let message = refusal("http://me:pass-secret@host:port/") { _ in }

@@ -105,6 +105,75 @@ struct UploadStateMachineTests {
     }
   }
 
+  @Test("a response has its trailers, if they follow its head")
+  func trailers() {
+    var machine = UploadStateMachine()
+    machine.received(trailers: ["X": "too early"])
+    #expect(machine.state == .sending)
+    _ = machine.bodyEnded()
+    _ = machine.received(head: .init(status: 200))
+    machine.received(trailers: ["X": "y"])
+    var expected = HTTPResponse(status: 200)
+    expected.trailers = ["X": "y"]
+    #expect(machine.ended(failure: nil) == .finish(.success(.init(response: expected, isEarly: false))))
+    machine.received(trailers: ["X": "too late"])
+    #expect(machine.isOver)
+  }
+
+  @Test("what a response's fields state about its body decides whether the body is complete", arguments: [true, false])
+  func bodyFields(isEarly: Bool) throws {
+    let odd = UploadError(.protocolViolation, "the response has a Transfer-Encoding other than chunked")
+    /// The fields and status, the length that counts, and the failure of a response whose connection did not fail.
+    let table: [(HeaderFields, Int, Int?, UploadError?)] = [
+      ([:], 200, nil, nil), (["Content-Length": "5"], 200, 5, nil), (["Content-Length": "0"], 200, 0, nil),
+      (["Content-Length": "5"], 204, 0, nil), (["Content-Length": "5"], 304, 0, nil),
+      (["Content-Length": "5"], 305, 5, nil), (["Content-Length": "five"], 200, nil, nil),
+      (["Content-Length": "5", "Content-Encoding": "gzip"], 200, nil, nil),
+      (["Content-Length": "5", "Content-Encoding": "Identity"], 200, 5, nil),
+      (["Transfer-Encoding": "chunked"], 200, nil, nil), (["Transfer-Encoding": "Chunked"], 200, nil, nil),
+      (["Transfer-Encoding": "gzip, chunked"], 200, nil, odd), (["Transfer-Encoding": "gzip"], 304, 0, nil),
+      (["Transfer-Encoding": "gzip", "Content-Length": "5"], 200, 5, odd),
+    ]
+    for (fields, status, length, failure) in table {
+      for isWanted in [true, false] {
+        for lost in [nil, Self.lost] {
+          var machine = UploadStateMachine()
+          if isWanted { machine.responseBodyReadLimit = nil }
+          if !isEarly { _ = machine.bodyEnded() }
+          let head = HTTPResponse(status: status, fields: fields)
+          let expected: UploadStateMachine.Action =
+            if isEarly {
+              length == 0 ? .endEarly : isWanted && length != nil ? .startResponseLimit : .stopSending
+            } else {
+              length == 0 || isWanted ? .none : .startResponseBodyLimit
+            }
+          #expect(machine.received(head: head) == expected, "\(fields.lines) \(status)")
+          #expect(machine.isAnswered && machine.isReceiving == !isEarly && !machine.isOver)
+          // The end of an early response is known only with its length.
+          let isKnown = !isEarly || (length ?? 0) > 0
+          let outcome = UploadTask.Outcome(
+            response: head, isEarly: isEarly, bodyFailure: isKnown ? lost ?? failure : nil)
+          #expect(machine.ended(failure: lost) == .finish(.success(outcome)), "\(fields.lines) \(status)")
+          #expect(machine.isOver && machine.isAnswered && !machine.isReceiving)
+        }
+      }
+    }
+  }
+
+  @Test("of an early response, a single missing byte is a failure")
+  func lastByte() {
+    for missing in 0...2 {
+      var machine = UploadStateMachine()
+      _ = machine.received(head: HTTPResponse(status: 413, fields: ["Content-Length": "5"]))
+      _ = machine.received(body: [UInt8](repeating: 1, count: 5 - missing))
+      guard case .finish(.success(let outcome)) = machine.ended(failure: Self.lost) else {
+        Issue.record("there is no response")
+        continue
+      }
+      #expect(outcome.bodyFailure == (missing > 0 ? Self.lost : nil))
+    }
+  }
+
   @Test(
     "in any order of events, a request finishes once, with a response only if there was a head",
     arguments: Seed.several(50))
