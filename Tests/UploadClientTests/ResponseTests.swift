@@ -106,7 +106,8 @@ struct ResponseTests {
     arguments: [
       ("120", 120), ("0", 0), ("-5", nil), ("Fri, 20 Nov 2026 17:22:19 GMT", 19),
       ("Friday, 20-Nov-26 17:22:19 GMT", 19),
-      ("Fri Nov 20 17:22:19 2026", 19), ("Thu, 01 Jan 1970 00:00:00 GMT", 0), ("Fri, 20 Nov 2026 17:21:00 GMT", 0), ("soon", nil), ("", nil),
+      ("Fri Nov 20 17:22:19 2026", 19), ("Thu, 01 Jan 1970 00:00:00 GMT", 0), ("Fri, 20 Nov 2026 17:21:00 GMT", 0),
+      ("soon", nil), ("", nil),
     ] as [(String, Int?)])
   func retryAfter(_ value: String, _ seconds: Int?) {
     let response = HTTPResponse(status: 503, fields: ["retry-after": value])
