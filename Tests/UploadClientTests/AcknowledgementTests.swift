@@ -225,4 +225,39 @@ struct AcknowledgementTests {
     }
     server.close()
   }
+
+  @Test("all bytes of a body that has ended count before the response, even without a kernel counter")
+  func endOfBody() throws {
+    let directory = try TemporaryDirectory()
+    let path = "\(directory.path)/socket"
+    let read = try EventLog<Int>()
+    let mayAnswer = try EventCounter()
+    let server = try ScriptedServer(.unix(path)) { connection, _ in
+      _ = try connection.head()
+      while let chunk = try connection.chunk() { read.append(chunk.count) }
+      read.append(0)
+      guard waitUntilReadable(mayAnswer.descriptor) else { return }
+      try connection.respond("200 OK")
+    }
+    try withSession { session throws in
+      var request = UploadRequest(url: "http://some.host/")
+      request.unixSocket = path
+      let upload = try RunningUpload(session, request)
+      try upload.body.write("one")
+      try read.first("the first bytes") { $0 == 3 }
+      // In one turn, so that libcurl does not ask in between.
+      session.loop.execute {
+        try? upload.body.write("two")
+        upload.body.end()
+      }
+      try read.first("the end") { $0 == 0 }
+      try eventually("the acknowledgement") {
+        session.loop.execute { upload.task.updateAcknowledged() }
+        return upload.task.acknowledgedByteCount == 6
+      }
+      mayAnswer.signal()
+      #expect(try upload.response().status == 200)
+    }
+    server.close()
+  }
 }

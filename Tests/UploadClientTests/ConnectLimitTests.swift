@@ -56,6 +56,31 @@ struct ConnectLimitTests {
     }
   }
 
+  @Test("each attempt has its own limit, however short, and whatever limits others had before or have now")
+  func limits() throws {
+    let silent = try SilentPort()
+    try withSession { session throws in
+      func attempt(_ limit: Duration) throws -> RunningRequest {
+        var request = UploadRequest("GET", "http://127.0.0.1:\(silent.port)/")
+        request.limits.connect = limit
+        return try RunningRequest(session, request)
+      }
+      for _ in 0..<20 { #expect(try attempt(.milliseconds(1)).failure().kind == .timedOut) }
+      // A limit that was withdrawn, and then a later one.
+      let cancelled = try attempt(.milliseconds(100))
+      _ = try onThread(of: session) { true }
+      cancelled.task.cancel()
+      _ = try cancelled.failure()
+      #expect(try attempt(.milliseconds(300)).failure().kind == .timedOut)
+      // An earlier limit beside a later one.
+      let patient = try attempt(.seconds(3600))
+      _ = try onThread(of: session) { true }
+      #expect(try attempt(.milliseconds(50)).failure().kind == .timedOut)
+      patient.task.cancel()
+      #expect(try patient.failure().kind == .cancelled)
+    }
+  }
+
   @Test("of two simultaneous addresses, the one that answers becomes the connection, which is then reused")
   func twoAddresses() throws {
     let chunks = try EventLog<Int>()

@@ -8,13 +8,12 @@ import Testing
 
 @Suite("The table of connections")
 struct ConnectionTableTests {
-  private static let ends = ConnectionTable.Ends(
-    local: "127.0.0.1", localPort: 1000, remote: "127.0.0.1", remotePort: 9)
+  private let ends = ConnectionTable.Ends(local: "127.0.0.1", localPort: 1000, remote: "127.0.0.1", remotePort: 9)
   /// The addresses of any unix socket.
-  private static let unixEnds = ConnectionTable.Ends(local: "", localPort: 0, remote: "", remotePort: 0)
+  private let unixEnds = ConnectionTable.Ends(local: "", localPort: 0, remote: "", remotePort: 0)
 
   /// Numbers of sockets that are not open in this process.
-  private static let (first, second): (Int32, Int32) = (100_000, 100_001)
+  private let (first, second): (Int32, Int32) = (100_000, 100_001)
 
   private func withTransfers(_ body: (inout ConnectionTable, [CurlTransfer]) throws -> Void) throws {
     try withSession { session throws in
@@ -32,21 +31,21 @@ struct ConnectionTableTests {
   @Test("a connection is new for its first request only, belongs to its last one, and is unknown once it is closed")
   func life() throws {
     try withTransfers { table, transfers in
-      table.opened(Self.first, by: transfers[0])
+      table.opened(first, by: transfers[0])
       #expect(!table.isIdle, "its request is about to be sent")
-      let new = table.use(Self.ends, by: transfers[0])
+      let new = table.use(ends, by: transfers[0])
       let connection = try #require(new)
-      #expect(connection === table[Self.first] && connection.isNew && connection.user === transfers[0])
+      #expect(connection === table[first] && connection.isNew && connection.user === transfers[0])
       #expect(!table.isIdle)
       connection.isLeft(by: transfers[1])
       #expect(connection.user === transfers[0], "only its user leaves it")
       connection.isLeft(by: transfers[0])
       #expect(table.isIdle && table.count == 1)
-      let reused = table.use(Self.ends, by: transfers[1])
+      let reused = table.use(ends, by: transfers[1])
       #expect(reused === connection && !connection.isNew && connection.user === transfers[1])
-      let closed = table.close(Self.first)
+      let closed = table.close(first)
       #expect(closed === connection && table.count == 0)
-      let stale = table.use(Self.ends, by: transfers[2])
+      let stale = table.use(ends, by: transfers[2])
       #expect(stale == nil && connection.user === transfers[1])
     }
   }
@@ -54,17 +53,17 @@ struct ConnectionTableTests {
   @Test("a reused unix socket, which has no address of its own, is known by its number alone")
   func unixSockets() throws {
     try withTransfers { table, transfers in
-      for (socket, transfer) in [(Self.first, transfers[0]), (Self.second, transfers[1])] {
+      for (socket, transfer) in [(first, transfers[0]), (second, transfers[1])] {
         table.opened(socket, by: transfer)
-        let new = table.use(Self.unixEnds, by: transfer)
+        let new = table.use(unixEnds, by: transfer)
         #expect(new === table[socket] && new?.isNew == true)
       }
-      let unknown = table.use(Self.unixEnds, by: transfers[2])
+      let unknown = table.use(unixEnds, by: transfers[2])
       #expect(unknown == nil)
-      let adopted = table.adopt(Self.first, by: transfers[2])
-      #expect(adopted === table[Self.first] && adopted?.user === transfers[2])
-      #expect(table[Self.second]?.user === transfers[1])
-      let nothing = table.adopt(Self.second + 1, by: transfers[2])
+      let adopted = table.adopt(first, by: transfers[2])
+      #expect(adopted === table[first] && adopted?.user === transfers[2])
+      #expect(table[second]?.user === transfers[1])
+      let nothing = table.adopt(second + 1, by: transfers[2])
       #expect(nothing == nil)
     }
   }
@@ -80,14 +79,15 @@ struct ConnectionTableTests {
       let free = try IPv4Address("127.0.0.1:0")
       let code = free.withPointer { bind(descriptor, $0, $1) }
       #expect(code == 0)
-      ports.append(Int32(try IPv4Address(of: descriptor).description.split(separator: ":")[1]) ?? 0)
+      let bound = try IPv4Address(of: descriptor)
+      ports.append(Int32(bound.description.split(separator: ":")[1]) ?? 0)
     }
     try withTransfers { table, transfers in
       for socket in sockets { table.opened(socket, by: transfers[0]) }
       let all = sockets.map { table[$0] }
-      let ends = ConnectionTable.Ends(
+      let chosenEnds = ConnectionTable.Ends(
         local: "127.0.0.1", localPort: ports[chosen], remote: "127.0.0.1", remotePort: 9)
-      let used = table.use(ends, by: transfers[0])
+      let used = table.use(chosenEnds, by: transfers[0])
       #expect(used === all[chosen] && used?.isOpen == true && table[sockets[chosen]] === used)
       #expect(all[1 - chosen]?.isOpen == false && table[sockets[1 - chosen]] == nil && table.count == 1)
     }
@@ -96,16 +96,16 @@ struct ConnectionTableTests {
   @Test("a request that ends before its connection leaves no socket, and none of another request ends with it")
   func forgotten() throws {
     try withTransfers { table, transfers in
-      table.opened(Self.first, by: transfers[0])
-      table.opened(Self.second, by: transfers[1])
-      let (left, other) = (table[Self.first], table[Self.second])
+      table.opened(first, by: transfers[0])
+      table.opened(second, by: transfers[1])
+      let (left, other) = (table[first], table[second])
       table.forget(transfers[0])
-      #expect(left?.isOpen == false && table[Self.first] == nil)
-      #expect(other?.isOpen == true && table[Self.second] === other && !table.isIdle)
+      #expect(left?.isOpen == false && table[first] == nil)
+      #expect(other?.isOpen == true && table[second] === other && !table.isIdle)
       // Its number has come back in the meantime.
-      table.opened(Self.second, by: transfers[2])
+      table.opened(second, by: transfers[2])
       table.forget(transfers[1])
-      #expect(other?.isOpen == false && table[Self.second]?.isOpen == true && table.count == 1)
+      #expect(other?.isOpen == false && table[second]?.isOpen == true && table.count == 1)
     }
   }
 

@@ -253,8 +253,8 @@ struct RequestTracesTests {
       }
       let (fresh, begun) = (transfer(), transfer())
       defer { for transfer in [fresh, begun] { transfer.task.isOver(nil) } }
-      let ends = ConnectionTable.Ends(local: "127.0.0.1", localPort: 1000, remote: "127.0.0.1", remotePort: 9)
       let answers = try onThread(of: session) { () -> [Bool] in
+        let ends = ConnectionTable.Ends(local: "127.0.0.1", localPort: 1000, remote: "127.0.0.1", remotePort: 9)
         begun.acknowledgement.handedOver(1)
         return [fresh.opened(-1), begun.opened(-1), begun.connected(ends)]
       }

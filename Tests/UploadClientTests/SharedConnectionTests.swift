@@ -113,7 +113,7 @@ struct SharedConnectionTests {
       let failures = try requests.map { try $0.failure() }
       #expect(failures.allSatisfy { $0.kind == .timedOut }, "\(failures)")
       // libcurl alone would try one after the other.
-      #expect(failures.contains { "\($0)".contains("no connection was available") }, "\(failures)")
+      #expect(failures.contains { "\($0)" == "no connection was available for 0.8 s" }, "\(failures)")
       #expect(try onThread(of: session) { session.lanes[0].connections.isIdle && session.lanes[0].transfers.isEmpty })
     }
   }
@@ -134,6 +134,11 @@ struct SharedConnectionTests {
       let passed = try EventCounter()
       session.loop.execute { session.loop.schedule(after: .milliseconds(300)) { passed.signal() } }
       #expect(waitUntilReadable(passed.descriptor))
+      let users = try onThread(of: session) { () -> Int? in
+        let multi = session.lanes[0]
+        return multi.transfers.values.first?.connection.map { multi.users(of: $0).count }
+      }
+      #expect(users == 2)
       for upload in [first, second] {
         try upload.body.write("text")
         upload.body.end()
@@ -195,6 +200,9 @@ struct SharedConnectionTests {
           #expect(try upload.response().status == 200)
         }
         #expect(uploads.allSatisfy(isNew))
+        try eventually("the end of all connections") {
+          (try? onThread(of: session) { session.lanes[0].connections.count }) == 0
+        }
       }
     }
     #expect(Set(served.all).count == 6)

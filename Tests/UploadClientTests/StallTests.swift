@@ -129,6 +129,102 @@ struct StallTests {
     }
   }
 
+  @Test("a peer that no longer reads ends a request that has rested before, where TCP has no limit of its own")
+  func unixSocket() throws {
+    let directory = try TemporaryDirectory()
+    let path = "\(directory.path)/socket"
+    let read = try EventLog<Int>()
+    let server = try ScriptedServer(.unix(path)) { connection, _ in
+      _ = try connection.head()
+      read.append(try connection.chunk()?.count ?? 0)
+      _ = connection.waitForEnd()
+    }
+    try withSession { session throws in
+      var request = UploadRequest(url: "http://some.host/")
+      request.unixSocket = path
+      request.limits.unacknowledged = .milliseconds(200)
+      let upload = try RunningUpload(session, request)
+      let task = upload.task
+      try upload.body.write("one")
+      try read.first("the first bytes") { $0 == 3 }
+      try eventually("rest") {
+        (try? onThread(of: session) {
+          task.isDelivered && session.lanes[0].transfers.values.first?.stallTimer == nil
+        }) == true
+      }
+      let feeder = try NamedThread("test feeder") {
+        // More than any buffer on the way.
+        while (try? upload.body.write([UInt8](repeating: 2, count: 65_536))) != nil {}
+      }
+      let error = try upload.failure()
+      feeder.join()
+      #expect(error == UploadError(.timedOut, "the peer has accepted nothing for 0.2 s"))
+      #expect(task.sentByteCount > 3)
+    }
+    server.close()
+  }
+
+  @Test("without a limit, a peer may read nothing for any time")
+  func noLimit() throws {
+    let directory = try TemporaryDirectory()
+    let path = "\(directory.path)/socket"
+    let mayRead = try EventCounter()
+    let server = try ScriptedServer(.unix(path)) { connection, _ in
+      let head = try connection.head()
+      guard waitUntilReadable(mayRead.descriptor) else { return }
+      _ = try connection.anyBody(head)
+      try connection.respond("200 OK")
+    }
+    try withSession { session throws in
+      var request = UploadRequest(url: "http://some.host/")
+      request.unixSocket = path
+      request.limits.unacknowledged = .zero
+      let running = try RunningRequest(session, request, .bytes([UInt8](repeating: 1, count: 4 << 20)))
+      try running.events.first("a connection") { if case .connected = $0 { true } else { false } }
+      let passed = try EventCounter()
+      session.loop.execute { session.loop.schedule(after: .milliseconds(100)) { passed.signal() } }
+      #expect(waitUntilReadable(passed.descriptor))
+      mayRead.signal()
+      #expect(try running.response().status == 200)
+    }
+    server.close()
+  }
+
+  @Test(
+    "the kernel's counts tell whether a peer accepts something, unless its connection also carries other requests",
+    arguments: [false, true])
+  func looks(isShared: Bool) throws {
+    let server = try ScriptedServer(receiveBuffer: 8_192) { connection, _ in
+      _ = try connection.head()
+      _ = connection.waitForEnd()
+    }
+    let session = try UploadSession(connections: isShared ? .shared(maximumUploads: 2) : .onePerUpload)
+    defer { session.close() }
+    var request = UploadRequest("PUT", server.url)
+    request.limits.unacknowledged = .seconds(3600)
+    request.socket.sendBuffer = 16_384
+    let running = try RunningRequest(session, request, .bytes([UInt8](repeating: 1, count: 4 << 20)))
+    try running.events.first("a connection") { if case .connected = $0 { true } else { false } }
+    let sent = try settled { running.task.sentByteCount }
+    let task = running.task
+    /// Whether it waits, how much it has passed on, and how much is in flight.
+    func look() throws -> (isWaiting: Bool, passedOn: UInt64, queued: UInt64?)? {
+      try onThread(of: session) {
+        guard let look = session.lanes[0].transfers.values.first?.lookForStall() else { return nil }
+        return (look.isWaiting, look.passedOn, look.kernel?.queued)
+      }
+    }
+    let waiting = try #require(try look())
+    #expect(waiting.isWaiting && waiting.passedOn > 0 && waiting.passedOn <= sent)
+    #expect(isShared ? waiting.queued == nil : (waiting.queued ?? 0) > 0)
+    #expect(try onThread(of: session) { !task.isDelivered })
+    running.task.suspend()
+    let resting = try #require(try look())
+    #expect(!resting.isWaiting && resting.queued == nil)
+    running.task.cancel()
+    #expect(try running.failure().kind == .cancelled)
+  }
+
   // MARK: The rules
 
   @Test("a request is stalled exactly when no byte has moved for the limit", arguments: Seed.several(5))

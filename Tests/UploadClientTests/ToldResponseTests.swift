@@ -30,6 +30,87 @@ struct ToldResponseTests {
     }
     #expect(heads == [200])
     #expect(received == Array(body.utf8))
+    let isLast = if case .finished? = running.events.all.last { true } else { false }
+    #expect(isLast, "nothing is delivered after the end")
+  }
+
+  @Test("pieces that arrive together are delivered together, up to the size of a block, whose memory is used again")
+  func pieces() throws {
+    let session = try UploadSession()
+    defer { session.close() }
+    var request = UploadRequest("GET", "http://127.0.0.1:9/")
+    request.tellsResponse = true
+    let told = try EventLog<[UInt8]>()
+    let transfer = CurlTransfer(request: request, body: .none, loop: session.loop, session: session) { event in
+      if case .responseBody(let bytes) = event { told.append(bytes) }
+    }
+    defer { transfer.task.isOver(nil) }
+    session.reuse([UInt8](repeating: 0, count: ResponseBlocks.size))
+    #expect(session.responseBlocks.count == 1)
+    let counts = [Int](repeating: 16_384, count: 5) + [100]
+    let unused = try onThread(of: session) { () -> Int in
+      for (number, count) in counts.enumerated() {
+        [UInt8](repeating: UInt8(number), count: count).withUnsafeBytes { transfer.collect($0) }
+      }
+      return session.responseBlocks.count
+    }
+    #expect(unused == 0)
+    try told.wait("both blocks") { $0.count == 2 ? true : nil }
+    _ = try onThread(of: session) { [7].withUnsafeBytes { transfer.collect($0) } }
+    try told.wait("a small piece") { $0.count > 2 ? true : nil }
+    #expect(told.all.map(\.count) == [65_536, 16_484, MemoryLayout<Int>.size])
+    let all = counts.enumerated().flatMap { number, count in [UInt8](repeating: UInt8(number), count: count) }
+    #expect(told.all.prefix(2).flatMap(\.self) == all)
+  }
+
+  @Test("while its owner pauses it, a response has no time limit, and afterwards it has one")
+  func paused() throws {
+    let body = [UInt8](repeating: 120, count: 200_000)
+    let mayAnswer = try EventCounter()
+    let server = try ScriptedServer { connection, _ in
+      _ = try connection.head()
+      guard waitUntilReadable(mayAnswer.descriptor) else { return }
+      // One byte is missing, and nothing follows.
+      try connection.send("HTTP/1.1 200 OK\r\nContent-Length: \(body.count + 1)\r\n\r\n")
+      try connection.send(body)
+      _ = connection.waitForEnd()
+    }
+    let session = try UploadSession()
+    defer { session.close() }
+    var request = UploadRequest("GET", server.url)
+    request.tellsResponse = true
+    request.limits.response = .milliseconds(300)
+    let running = try RunningRequest(session, request)
+    running.task.pauseReception()
+    mayAnswer.signal()
+    try running.events.first("the head") { if case .response = $0 { true } else { false } }
+    let passed = try EventCounter()
+    session.loop.execute { session.loop.schedule(after: .milliseconds(700)) { passed.signal() } }
+    #expect(waitUntilReadable(passed.descriptor))
+    func received() -> [UInt8] {
+      running.events.all.flatMap { event in if case .responseBody(let bytes) = event { bytes } else { [UInt8]() } }
+    }
+    #expect(running.endCount == 0 && received().isEmpty)
+    running.task.resumeReception()
+    let outcome = try running.result().get()
+    #expect(received() == body)
+    #expect(outcome.bodyFailure == UploadError(.timedOut, "the response's body did not end"))
+  }
+
+  @Test("trailers that follow the content are in the response")
+  func trailers() throws {
+    let server = try ScriptedServer { connection, _ in
+      while true {
+        _ = try connection.head()
+        try connection.send(
+          "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n"
+            + "5\r\ndone\n\r\n0\r\nX-Sum: abc\r\n\r\n")
+      }
+    }
+    let session = try UploadSession()
+    defer { session.close() }
+    let response = try session.send(UploadRequest("GET", server.url))
+    #expect(response.text == "done" && response.trailers == ["X-Sum": "abc"] && response["X-Sum"] == nil)
   }
 
   @Test("a body that ends before its time is a response with a failure")
