@@ -5,6 +5,7 @@ import EventLoops
 import Glibc
 import NetworkTesting
 import PropertyTesting
+import ResumableUploads
 import Testing
 import UploadClient
 
