@@ -26,6 +26,11 @@ struct RefusedWatchTests {
       request.limits.response = .seconds(3600)
       let running = try RunningRequest(session, request)
       try eventually("several attempts") { refused_watches() >= before + 5 }
+      // One timer is enough for all attempts.
+      let isDue = try onThread(of: session) {
+        Mirror(reflecting: session.lanes[0]).descendant("retriesWatches") as? Bool
+      }
+      #expect(isDue == true)
       refuse_watches("", 0)
       #expect(try running.response().status == 200)
     }

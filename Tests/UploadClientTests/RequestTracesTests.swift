@@ -1,6 +1,7 @@
 // What a request leaves on its socket, in its session and on the loop.
 
 import CLinux
+import CallCounter
 import EventLoops
 import Glibc
 import NetworkTesting
@@ -65,6 +66,49 @@ struct RequestTracesTests {
       let steps = zip([0] + told, told).map { $1 - $0 }
       #expect(steps.max() == UInt64(size), "\(told)")
       #expect(running.task.passedOnByteCount == 600_000)
+    }
+  }
+
+  @Test("a limited rate holds back the rest of a body")
+  func rate() throws {
+    let seen = try EventLog<SeenRequest>()
+    let server = try obligingServer(seen)
+    try withSession { session throws in
+      var request = UploadRequest("PUT", server.url)
+      (request.maximumSendRate, request.tellsAccepted) = (1, true)
+      let running = try RunningRequest(session, request, .bytes([UInt8](repeating: 1, count: 600_000)))
+      try running.events.first("a connection") { if case .connected = $0 { true } else { false } }
+      let sent = try settled { running.task.sentByteCount }
+      #expect(sent < 600_000 && running.endCount == 0)
+      running.task.cancel()
+      #expect(try running.failure().kind == .cancelled)
+    }
+  }
+
+  @Test("a client's encrypted key is an error, and nobody is asked for its pass phrase, even on a terminal")
+  func encryptedKey() async {
+    await #expect(processExitsWith: .success) {
+      // A terminal of its own, which nobody uses.
+      guard setsid() >= 0 else { throw TestFailure("no session") }
+      let terminal = posix_openpt(O_RDWR | O_NOCTTY)
+      guard terminal >= 0, grantpt(terminal) == 0, unlockpt(terminal) == 0, let name = ptsname(terminal),
+        open(name, O_RDWR) >= 0
+      else { throw TestFailure("no terminal") }
+      let directory = try TemporaryDirectory()
+      try TestCertificates.make(in: directory)
+      let key = "\(directory.path)/encrypted.key"
+      let openssl = try TestProcess(
+        "openssl",
+        ["ec", "-in", "\(directory.path)/client.key", "-aes256", "-passout", "pass:secret", "-out", key])
+      guard try openssl.wait() == 0 else { throw TestFailure("openssl: \(openssl.errors)") }
+      let server = try ScriptedServer { connection, _ in _ = connection.waitForEnd() }
+      try withSession { session throws in
+        var request = UploadRequest("GET", "https://127.0.0.1:\(server.port)/")
+        request.clientCertificate = "\(directory.path)/client.pem"
+        request.clientKey = key
+        let error = try RunningRequest(session, request).failure()
+        guard error.kind == .badCredentialsFile else { throw TestFailure("\(error.kind): \(error)") }
+      }
     }
   }
 
@@ -243,6 +287,29 @@ struct RequestTracesTests {
     }
   }
 
+  @Test("a request has a limit for the connection of others until it opens one, and then one for its peer")
+  func limitsInTurn() throws {
+    let session = try UploadSession(connections: .shared(maximumUploads: 2))
+    defer { session.close() }
+    let transfer = CurlTransfer(
+      request: patient("PUT", "http://127.0.0.1:9"), body: .bytes([1, 2]), loop: session.loop, session: session
+    ) { _ in }
+    let found = try onThread(of: session) { () -> [Int] in
+      func timers() -> Int { (Mirror(reflecting: session.loop).descendant("timers", "heap") as? [Any])?.count ?? -1 }
+      var counts = [timers()]
+      _ = transfer.prepare(multi: session.lanes[0])
+      counts.append(timers())
+      _ = transfer.opened(-1)
+      counts.append(timers())
+      let ends = ConnectionTable.Ends(local: "127.0.0.1", localPort: 1000, remote: "127.0.0.1", remotePort: 9)
+      _ = transfer.connected(ends)
+      counts.append(timers())
+      transfer.cancel()
+      return counts + [timers()]
+    }
+    #expect(found == [0, 1, 0, 1, 0])
+  }
+
   @Test("a request whose body has begun is not sent again on another connection")
   func begunBody() throws {
     try withSession { session throws in
@@ -296,6 +363,39 @@ struct RequestTracesTests {
     }
     #expect(waitUntilReadable(closing.descriptor))
     #expect(try ended.wait("the end of the connection") { $0.first })
+  }
+
+  @Test(
+    "a session that is closed on its own thread leaves none of the thread's memory",
+    .enabled(if: call_counter_works(), "a sanitizer keeps the memory of threads"))
+  func closedByItself() async {
+    await #expect(processExitsWith: .success) {
+      func addressSpace() throws -> Int {
+        let status = String(decoding: try fileContents("/proc/self/status"), as: UTF8.self)
+        let line = status.split(separator: "\n").first { $0.hasPrefix("VmSize:") }
+        guard let kilobytes = line.flatMap({ Int($0.filter(\.isNumber)) }) else { throw TestFailure("no VmSize") }
+        return kilobytes
+      }
+      func threadCount() throws -> Int {
+        try fileNames(in: "/proc/self/task").count { thread in
+          let name = (try? fileContents("/proc/self/task/\(thread)/comm")) ?? []
+          return name.starts(with: "sluice-network".utf8)
+        }
+      }
+      func run(_ count: Int) throws {
+        for _ in 0..<count {
+          let session = try UploadSession()
+          session.loop.execute { session.close() }
+          try waitUntil("the thread ends") { try threadCount() == 0 }
+        }
+      }
+      try run(10)
+      let before = try addressSpace()
+      try run(60)
+      // The stacks of 60 threads would be 480 MiB.
+      let growth = try addressSpace() - before
+      guard growth < 200 << 10 else { throw TestFailure("\(growth) KiB more") }
+    }
   }
 
   private final class Load: Sendable {}
