@@ -290,7 +290,7 @@ final class CurlMulti: @unchecked Sendable {
 
   /// libcurl 7.88 requests writability events continuously while flow control blocks one of a connection's streams and
   /// others rest, and writes nothing. The event that it waits for is readability. The timer is for unforeseen cases.
-  private func restrain(_ socket: curl_socket_t) {
+  func restrain(_ socket: curl_socket_t) {
     sockets[socket]?.idleWrites += 1
     guard let state = sockets[socket], !state.isRestrained, state.idleWrites >= Self.idleWritesAllowed
     else { return }
@@ -300,7 +300,7 @@ final class CurlMulti: @unchecked Sendable {
     loop.schedule(after: Self.restraint) { [weak self] in self?.release(socket) }
   }
 
-  private func release(_ socket: curl_socket_t) {
+  func release(_ socket: curl_socket_t) {
     guard let state = sockets[socket], state.idleWrites > 0 else { return }
     sockets[socket]?.idleWrites = 0
     guard state.isRestrained else { return }

@@ -226,6 +226,29 @@ struct AcknowledgementTests {
     server.close()
   }
 
+  @Test("with the head of a response, the acknowledged bytes are up to date")
+  func head() throws {
+    let mayEnd = try EventCounter()
+    let head = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"
+    let server = try ScriptedServer { connection, _ in
+      _ = try connection.head()
+      _ = try connection.body()
+      try connection.send(head)
+      guard waitUntilReadable(mayEnd.descriptor) else { return }
+      try connection.send("done\n")
+    }
+    try withSession { session throws in
+      let upload = try RunningUpload(session, UploadRequest(url: server.url))
+      try upload.body.write("hello")
+      upload.body.end()
+      let task = upload.task
+      try eventually("the head") { task.responseHeaderByteCount == head.utf8.count }
+      #expect(try onThread(of: session) { task.acknowledgedByteCount } == 5)
+      mayEnd.signal()
+      #expect(try upload.response().status == 200)
+    }
+  }
+
   @Test("all bytes of a body that has ended count before the response, even without a kernel counter")
   func endOfBody() throws {
     let directory = try TemporaryDirectory()

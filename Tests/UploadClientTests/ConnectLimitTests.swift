@@ -342,6 +342,21 @@ struct ConnectLimitTests {
     }
   }
 
+  @Test("the first bytes of such a server are enough, even if it says no more")
+  func firstBytes() throws {
+    let server = try ScriptedServer { connection, _ in
+      _ = try connection.receive()
+      try connection.send("HTTP/1.1")
+      _ = connection.waitForEnd()
+    }
+    try withSession { session throws in
+      var request = UploadRequest("GET", server.url)
+      request.httpVersion = .http2
+      request.limits.response = .seconds(3600)
+      #expect(try RunningRequest(session, request).failure().kind == .http2NotSupported)
+    }
+  }
+
   @Test("the same if TLS negotiates HTTP/1.1, before anything is sent")
   func secureHTTP1() throws {
     let directory = try TemporaryDirectory()

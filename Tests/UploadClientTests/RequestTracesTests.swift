@@ -246,6 +246,49 @@ struct RequestTracesTests {
     }
   }
 
+  @Test("a socket that is writable without need is not watched for that until it has a reason, or some time has passed")
+  func restrained() throws {
+    let session = try UploadSession()
+    let sockets = SocketTable()
+    let multi = try CurlMulti(
+      loop: session.loop, sockets: sockets, lookups: NameLookups(), connections: .onePerUpload)
+    var ends: [Int32] = [-1, -1]
+    let code = socketpair(AF_UNIX, Int32(SOCK_STREAM.rawValue), 0, &ends)
+    #expect(code == 0)
+    let socket = ends[0]
+    defer {
+      session.close()
+      for descriptor in ends { close(descriptor) }
+      withExtendedLifetime(multi) {}
+    }
+    let isWatched: @Sendable () -> Bool? = { sockets[socket]?.watched?.contains(.writable) }
+    let seen = try onThread(of: session) { () -> [Bool?] in
+      var seen: [Bool?] = []
+      sockets[socket] = SocketTable.Entry(wanted: [.readable, .writable])
+      // One that is not restrained is not watched anew, whatever it had to send.
+      multi.release(socket)
+      multi.restrain(socket)
+      seen.append(isWatched())
+      for _ in 0..<4 { multi.restrain(socket) }
+      seen.append(isWatched())
+      multi.release(socket)
+      seen += [isWatched(), sockets[socket]?.idleWrites == 0]
+      for _ in 0..<4 { multi.restrain(socket) }
+      seen.append(isWatched())
+      return seen
+    }
+    #expect(seen == [nil, false, true, true, false])
+    try eventually("the end of the restraint") { (try? onThread(of: session, isWatched)) == true }
+    let isRestrained = try onThread(of: session) { () -> Bool? in
+      defer {
+        session.loop.deregister(socket)
+        sockets[socket] = nil
+      }
+      return sockets[socket]?.isRestrained
+    }
+    #expect(isRestrained == false)
+  }
+
   @Test("the caller decides with the final response whether its connection is used again")
   func keptConnection() throws {
     let seen = try EventLog<SeenRequest>()
