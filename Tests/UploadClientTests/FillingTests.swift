@@ -61,7 +61,7 @@ struct FillingTests {
     #expect(filling == .bytes(2, isLast: false) && found == [2, 3, 0, 0, 0, 0, 0, 0])
     let (atEnd, _) = fill(8, from: body, at: 2)
     #expect(atEnd == .failed("f was shortened while it was being sent: it ended at byte 3 instead of 9"))
-    let huge = try file([1], (.max - 5)..<UInt64.max)
+    let huge = try file([1], (UInt64.max - 5)..<UInt64.max)
     let (impossible, _) = fill(8, from: huge, at: 1)
     #expect(impossible == .failed("f contains no byte \(UInt64.max - 4)"))
   }
