@@ -1,5 +1,6 @@
 // Which connection carries which request, with sockets that libcurl would open.
 
+import EventLoops
 import Glibc
 import NetworkTesting
 import Testing

@@ -1,4 +1,6 @@
+import EventLoops
 import NetworkTesting
+import PropertyTesting
 import Testing
 
 @testable import UploadClient
