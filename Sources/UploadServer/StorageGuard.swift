@@ -10,10 +10,9 @@ internal import JetStream
 /// they acknowledge. Until then, servers store nothing. Otherwise, servers store until the settings of the stream turn
 /// out to be unsuitable.
 final class StorageGuard: Sendable {
-  /// The pause before another attempt, in milliseconds.
-  private static let pause: Int32 = 2000
-
   private let requiresProof: Bool
+  /// The pause before another attempt, in milliseconds.
+  private let pause: Int32
   private let witnesses: BrokerWitnesses
   private let brokers: @Sendable () throws(BrokerError) -> [String]
   private let isConnected: @Sendable () -> Bool
@@ -28,15 +27,16 @@ final class StorageGuard: Sendable {
 
   /// - Parameters:
   ///   - requiresProof: whether the brokers have to sync before they acknowledge.
+  ///   - pause: the pause before another attempt, in milliseconds.
   ///   - later: calls its argument after a pause, on any thread.
   ///   - brokers: asks which brokers have the stream, and waits for the answer. Throws if its settings are unsuitable.
   init(
-    requiresProof: Bool, _ witnesses: BrokerWitnesses, isConnected: @escaping @Sendable () -> Bool,
+    requiresProof: Bool, _ witnesses: BrokerWitnesses, pause: Int32 = 2000, isConnected: @escaping @Sendable () -> Bool,
     later: @escaping @Sendable (@escaping @Sendable () -> Void) -> Void,
     brokers: @escaping @Sendable () throws(BrokerError) -> [String]
   ) {
     (self.witnesses, self.isConnected, self.brokers) = (witnesses, isConnected, brokers)
-    (self.requiresProof, self.later) = (requiresProof, later)
+    (self.requiresProof, self.pause, self.later) = (requiresProof, pause, later)
     state = Lock(State(mayStore: !requiresProof))
     warn = Lock({ _ in })
   }
@@ -117,7 +117,7 @@ final class StorageGuard: Sendable {
           warn.withLock { $0 }("the server stores nothing \(condition): \(reason)")
         }
       }
-      poll(nil, 0, Self.pause)
+      poll(nil, 0, pause)
     }
   }
 }

@@ -1,4 +1,4 @@
-// The check of the stream after a reconnect, by a process that lacks threads.
+// The check of the stream: what it needs, when it is repeated, and what is stored meanwhile.
 
 import CallCounter
 import EventLoops
@@ -76,5 +76,111 @@ struct StorageGuardTests {
     flaw.withLock { $0 = nil }
     guardian.connectionChanged(isConnected: true)
     try waitUntil("the server stores again") { guardian.mayStore }
+  }
+
+  @Test("a flaw is reported once, however often the check is repeated, and a pause precedes each repetition")
+  func repeated() throws {
+    let pause = 20
+    let checks = Lock(0)
+    let reasons = ["old", "old", "old", "short", "short", nil] as [String?]
+    let warnings = try EventLog<String>()
+    let guardian = StorageGuard(requiresProof: false, BrokerWitnesses(), pause: Int32(pause)) {
+      true
+    } later: { _ in
+    } brokers: { () throws(BrokerError) in
+      let number = checks.withLock { checks in
+        defer { checks += 1 }
+        return checks
+      }
+      if let reason = reasons[min(number, reasons.count - 1)] { throw .unsuitableStream("u", reason: reason) }
+      return ["a"]
+    }
+    guardian.report { reason in warnings.append(reason) }
+    let start = MonotonicInstant.now
+    guardian.connectionChanged(isConnected: true)
+    try waitUntil("the last check") { checks.withLock { $0 } == reasons.count }
+    #expect(MonotonicInstant.now - start >= .milliseconds(pause * (reasons.count - 1)))
+    try waitUntil("the server stores again") { guardian.mayStore }
+    #expect(
+      warnings.all
+        == ["old", "short"].map {
+          "the server stores nothing until this is repaired: the JetStream stream \"u\" is unsuitable: \($0)"
+        })
+  }
+
+  @Test("a server that needs no proof continues to store, and reports nothing, while the brokers do not answer")
+  func unanswered() throws {
+    let checks = Lock(0)
+    let warnings = try EventLog<String>()
+    let guardian = StorageGuard(requiresProof: false, BrokerWitnesses(), pause: 1) {
+      true
+    } later: { _ in
+    } brokers: { () throws(BrokerError) in
+      let number = checks.withLock { checks in
+        checks += 1
+        return checks
+      }
+      if number < 4 { throw .timedOut }
+      return ["a"]
+    }
+    guardian.report { reason in warnings.append(reason) }
+    guardian.connectionChanged(isConnected: true)
+    try waitUntil("the last check") { checks.withLock { $0 } == 4 }
+    #expect(guardian.mayStore && warnings.all.isEmpty, "\(warnings.all)")
+  }
+
+  /// A monitoring port that reports, one after another, whether its broker syncs before it acknowledges. The last
+  /// report is repeated.
+  private static func monitor(_ reports: [Bool]) throws -> ScriptedServer {
+    try ScriptedServer { connection, number in
+      _ = try connection.head()
+      let syncs = reports[min(number, reports.count - 1)]
+      try connection.respond(
+        "200 OK",
+        body: """
+          {"server_name":"a","server_id":"a-id","version":"2.14.0",\
+          "jetstream":{"config":{"sync_always":\(syncs),"sync_interval":120000000000}}}
+          """)
+    }
+  }
+
+  private static let flaw =
+    "broker a acknowledges before it syncs. Set sync_interval: always in the jetstream section of its configuration"
+
+  @Test("with a required proof, nothing is stored before it, and after each reconnect before the next one")
+  func proof() throws {
+    let monitor = try Self.monitor([false, true, true, false, false, true])
+    let witnesses = BrokerWitnesses(monitors: [try #require(BrokerMonitor(monitor.url))])
+    let failure = Lock<BrokerError?>(.noResponders)
+    let warnings = try EventLog<String>()
+    let changes = Lock<[@Sendable () -> Void]>([])
+    let guardian = StorageGuard(requiresProof: true, witnesses, pause: 1) {
+      true
+    } later: { _ in
+    } brokers: { () throws(BrokerError) in
+      for change in changes.withLock({ $0 }) { change() }
+      if let failure = failure.withLock({ $0 }) { throw failure }
+      return ["a"]
+    }
+    guardian.report { reason in warnings.append(reason) }
+    #expect(!guardian.mayStore)
+    #expect(throws: UploadServerError.brokers(.noResponders)) { try guardian.prove() }
+    failure.withLock { $0 = nil }
+    #expect(throws: UploadServerError.notDurable(Self.flaw)) { try guardian.prove() }
+    #expect(!guardian.mayStore)
+    // The connection is lost while the witnesses are asked.
+    changes.withLock { $0 = [{ guardian.connectionChanged(isConnected: false) }] }
+    try guardian.prove()
+    #expect(!guardian.mayStore)
+    changes.withLock { $0 = [] }
+    try guardian.prove()
+    #expect(guardian.mayStore)
+    // The broker does not sync at first, and then does.
+    guardian.connectionChanged(isConnected: false)
+    #expect(!guardian.mayStore)
+    guardian.connectionChanged(isConnected: true)
+    try waitUntil("the server stores again") { guardian.mayStore }
+    #expect(
+      warnings.all == ["the server stores nothing until the durability of the brokers is proven: \(Self.flaw)"])
   }
 }

@@ -1,5 +1,6 @@
 // Tests who is admitted while the token file is changed, damaged and repaired.
 
+import Digests
 import EventLoops
 import Glibc
 import NetworkTesting
@@ -58,6 +59,102 @@ struct TokenFileTests {
     let file = try TokenFile(path: path, patience: .seconds(100_000)) { _ in }
     try Self.write("# nobody\n", path)
     #expect(file.credential("Bearer alpha") != nil)
+  }
+
+  @Test("after a delay, the file is checked once, and then only after the next delay")
+  func delays() throws {
+    let directory = TemporaryDirectory()
+    let path = directory.path + "/tokens"
+    try Self.write(Self.alpha, path)
+    let (patience, start) = (Duration.milliseconds(100), MonotonicInstant.now)
+    let file = try TokenFile(path: path, patience: patience) { _ in }
+    var isAdmitted = true
+    for number in 1...4 {
+      try waitUntil("change \(number) is noticed") {
+        // Each change comes at once after the one before it was noticed.
+        try Self.write(isAdmitted ? "# nobody\n" : Self.alpha, path)
+        return (file.credential("Bearer alpha") != nil) != isAdmitted
+      }
+      isAdmitted.toggle()
+    }
+    #expect(MonotonicInstant.now - start >= patience * 4)
+  }
+
+  @Test("an earlier file that is moved back is read again")
+  func movedBack() throws {
+    let directory = TemporaryDirectory()
+    let path = directory.path + "/tokens"
+    try Self.write(Self.alpha, path)
+    let file = try TokenFile(path: path, patience: .zero) { _ in }
+    rename(path, path + ".old")
+    try Self.write("# nobody\n", path)
+    #expect(file.credential("Bearer alpha") == nil)
+    rename(path + ".old", path)
+    #expect(file.credential("Bearer alpha") != nil)
+  }
+
+  @Test("an error states the number of its line, and comments and empty lines count")
+  func lines() throws {
+    let directory = TemporaryDirectory()
+    let path = directory.path + "/tokens"
+    let wrong = "it does not begin with 64 hexadecimal digits"
+    for (text, line) in [
+      ("x\n", 1), ("\(Self.alpha)\nx\n", 2), ("# comment\n\n \t\r\n\(Self.alpha) alice\n\(Self.alpha)0\n", 5),
+    ] {
+      try Self.write(text, path)
+      #expect(throws: UploadServerError.tokenFile(path, line: line, reason: wrong)) {
+        do { _ = try TokenFile(path: path) { _ in } } catch { throw error }
+      }
+    }
+  }
+
+  @Test("each token of the file is valid until it is removed, and a credential is its hash")
+  func several() throws {
+    let directory = TemporaryDirectory()
+    let path = directory.path + "/tokens"
+    // The SHA-256 of "beta" and "gamma", computed by sha256sum.
+    let beta = "f44e64e75f3948e9f73f8dfa94721c4ce8cbb4f265c4790c702b2d41cfbf2753"
+    let gamma = "be9d587defa1f0c09ef49eb17e206983a5f8f8289e4281860bd0ee5a19592c67"
+    try Self.write("\(Self.alpha)\n\t\(beta)\tbob\r\n", path)
+    let file = try TokenFile(path: path, patience: .zero) { _ in }
+    let credential = file.credential("Bearer beta")
+    #expect(Hexadecimal.text(credential ?? []) == beta && !file.isEmpty)
+    #expect(file.credential("Bearer alpha") != nil && file.credential("Bearer gamma") == nil)
+    #expect(credential.map(file.isValid) == true && !file.isValid([1, 2, 3]))
+    try Self.write("\(gamma)\n\(Self.alpha)\n", path)
+    #expect(credential.map(file.isValid) == false)
+    #expect(file.credential("Bearer alpha") != nil && file.credential("Bearer gamma") != nil)
+  }
+
+  @Test("the file stays closed between its checks")
+  func closed() throws {
+    let directory = TemporaryDirectory()
+    let path = directory.path + "/tokens"
+    try Self.write(Self.alpha, path)
+    let file = try TokenFile(path: path, patience: .zero) { _ in }
+    for number in 0..<3 {
+      // Some of these have errors.
+      try Self.write("# \(number)\n\(String(repeating: "x", count: number))\n", path)
+      _ = file.credential("Bearer alpha")
+    }
+    let isOpen = try ScratchListing("/proc/self/fd").names.contains {
+      var target = [CChar](repeating: 0, count: 4096)
+      readlink("/proc/self/fd/\($0)", &target, 4095)
+      return String(decoding: target.prefix { $0 != 0 }.map(UInt8.init(bitPattern:)), as: UTF8.self) == path
+    }
+    #expect(!isOpen)
+  }
+
+  @Test("it is read although its descriptor is 0, which a process without standard input gives it")
+  func descriptorZero() async {
+    await #expect(processExitsWith: .success) {
+      let directory = TemporaryDirectory()
+      let path = directory.path + "/tokens"
+      try TokenFileTests.write(TokenFileTests.alpha, path)
+      close(0)
+      let file = try TokenFile(path: path, patience: .zero) { _ in }
+      try require(file.credential("Bearer alpha") != nil, "it is not read")
+    }
   }
 
   @Test(
