@@ -488,14 +488,18 @@ struct ClosedRecordingTests {
     let directory = TemporaryDirectory()
     do {
       let test = try server(directory) { $0.uploads.maximumAge = .milliseconds(500) }
-      for id in ["a", "b"] { try test.plain("/t.txt", id: id, Array("abc".utf8)) }
-      _ = try test.events.wait(.closed, count: 2)
+      for id in ["a", "b", "c"] { try test.plain("/t.txt", id: id, Array("abc".utf8)) }
+      _ = try test.events.wait(.closed, count: 3)
     }
-    func names() throws -> [String] { try ScratchListing(directory.path + "/.parts").names }
-    #expect(try names() == ["t-a", "t-b"])
-    for suffix in ["txt", "gaps"] { unlink("\(directory.path)/t-a.\(suffix)") }
+    func names() throws -> Set<String> { Set(try ScratchListing(directory.path + "/.parts").names) }
+    #expect(try names() == ["t-a", "t-b", "t-c"])
+    func remove(_ id: String) { for suffix in ["txt", "gaps"] { unlink("\(directory.path)/t-\(id).\(suffix)") } }
+    remove("a")
     let test = try server(directory) { $0.uploads.maximumAge = .milliseconds(500) }
-    try waitUntil("t-a is forgotten") { try names() == ["t-b"] }
+    try waitUntil("t-a is forgotten") { try names() == ["t-b", "t-c"] }
+    // A later search finds this one.
+    remove("c")
+    try waitUntil("t-c is forgotten") { try names() == ["t-b"] }
     test.stop()
     #expect(try names() == ["t-b"] && directory.text("t-b.txt") == "abc")
   }

@@ -186,14 +186,29 @@ struct DownloadTests {
   /// The existing files of a stream that a token continues.
   enum Claim: CaseIterable { case new, put, post, growing }
 
-  @Test("without allowsDownloads, the response to GET is unchanged")
+  @Test("without allowsDownloads, and without sidecars, the response to GET is unchanged")
   func offByDefault() throws {
-    let server = try TestServer()
-    let path = try Self.make(.complete, "s-a", nil, Self.sha256("beta"), in: server.directory)
+    for (allowsDownloads, writesSidecars) in [(false, true), (true, false), (false, false)] {
+      let server = try TestServer { ($0.allowsDownloads, $0.writesSidecars) = (allowsDownloads, writesSidecars) }
+      let path = try Self.make(.complete, "s-a", nil, Self.sha256("beta"), in: server.directory)
+      let client = try server.connect()
+      try client.send("GET \(path) HTTP/1.1\r\nHost: h\r\n\r\n")
+      let answer = try client.answer()
+      #expect(answer.status == 404 && answer.body.contains("does not offer downloads"))
+      try client.send("HEAD \(path) HTTP/1.1\r\nHost: h\r\n\r\n")
+      #expect(try client.answer(withBody: false).status == 404)
+    }
+  }
+
+  @Test("a server with downloads describes itself at /")
+  func information() throws {
+    let server = try TestServer { $0.allowsDownloads = true }
     let client = try server.connect()
-    try client.send("GET \(path) HTTP/1.1\r\nHost: h\r\n\r\n")
+    try client.send("GET / HTTP/1.1\r\nHost: h\r\n\r\nHEAD / HTTP/1.1\r\nHost: h\r\n\r\n")
     let answer = try client.answer()
-    #expect(answer.status == 404 && answer.body.contains("does not offer downloads"))
+    #expect(answer.status == 200 && answer.body.contains("Sluice"))
+    let head = try client.answer(withBody: false)
+    #expect(head.status == 200 && head["content-length"] == answer["content-length"])
   }
 
   @Test(

@@ -1,6 +1,7 @@
 // Tests the search for what an earlier server has left: a disk that fails for a moment must not make the server leave
 // it until its next start.
 
+import CallCounter
 import EventLoops
 import Glibc
 import NetworkTesting
@@ -230,6 +231,31 @@ struct RecordingSearchTests {
       let left = try allNames(in: directory.path).filter { $0.contains("r-1") }
       try require(left.isEmpty, "left: \(left)")
     }
+  }
+
+  @Test("a search that gets no thread is reported once, and begins with a later round of maintenance")
+  func noThread() throws {
+    guard call_counter_works() else { return }
+    let directory = TemporaryDirectory()
+    try directory.write("k-a.part", Array("abc".utf8))
+    let store = try FileStore(
+      path: directory.path, durability: .none, closedLifetime: .zero, hasSidecars: true, files: OpenFiles(),
+      UploadUsage(.init()))
+    let (found, errors) = (try EventLog<String>(), try EventLog<String>())
+    let search = RecordingSearch(
+      store, found: { name, _ in found.append(name.partial) }, gone: { found.append("gone: \($0)") },
+      failed: { errors.append("\($0)") })
+    refuse_next_thread_of_this_thread()
+    search.begin(SearchPlan.Search.allCases)
+    #expect(errors.all.count == 1)
+    refuse_next_thread_of_this_thread()
+    search.maintain()
+    #expect(errors.all.count == 1 && found.all.isEmpty)
+    // The pause has grown to two rounds.
+    search.maintain()
+    search.maintain()
+    #expect(try found.first("the recording") { _ in true } == "k-a.part")
+    #expect(errors.all.count == 1)
   }
 
   // MARK: The plan

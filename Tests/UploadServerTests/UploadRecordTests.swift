@@ -180,12 +180,14 @@ struct UploadRecordTests {
     return names.sorted()
   }
 
-  @Test("finished uploads leave at most the maximum number of records, even after a restart with a lower limit")
-  func bounded() throws {
+  @Test(
+    "finished uploads leave at most the maximum number of records, even after a restart with a lower limit",
+    arguments: [1, 2])
+  func bounded(_ threads: Int) throws {
     let directory = TemporaryDirectory()
     do {
       let test = try TestServer(in: directory) {
-        $0.threads = 1
+        $0.threads = threads
         $0.uploads.maximumFinishedCount = 20
       }
       let client = try test.connect()
@@ -199,7 +201,7 @@ struct UploadRecordTests {
     }
     #expect((1...20).contains(records(directory).count))
     let test = try TestServer(in: directory) {
-      $0.threads = 1
+      $0.threads = threads
       $0.uploads.maximumFinishedCount = 5
       $0.uploads.loadPatience = .zero
     }
