@@ -70,6 +70,22 @@ struct LoopFiguresTests {
     #expect(figures.totals.outages.outages.isEmpty, "the first one was on purpose")
   }
 
+  @Test("a resumption does not lack the pauses before its outage")
+  func earlierPauses() {
+    var figures = LoopFigures()
+    var stream = figures.streamStarted(index: 0, now: 0)
+    // A plain stream recovers with its connection, whose request then fails. No outage begins with that.
+    figures.connected(&stream, after: 1)
+    figures.recovered(&stream, now: 10)
+    figures.attemptFailed(&stream, now: 20)
+    figures.attempts(&stream, now: 50)
+    figures.attemptFailed(&stream, now: 60)
+    figures.interrupted(&stream, cause: "reset", now: 100)
+    figures.attempts(&stream, now: 110)
+    figures.acknowledged(bytes: 1, dueAt: 90, now: 200, &stream)
+    #expect(figures.histograms[.outage].max == 100 && figures.histograms[.resume].max == 90)
+  }
+
   @Test("a hundred streams that lose their connection at the same time are one outage of a hundred interruptions")
   func outage() {
     var figures = LoopFigures()

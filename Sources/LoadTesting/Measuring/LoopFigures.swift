@@ -89,7 +89,11 @@ struct LoopFigures: Sendable {
     interval.interruptions += 1
     stream.interruptions += 1
     // If it is interrupted again before an acknowledgement, it has stood still since the first interruption.
-    if stream.interruptedAt == nil { (stream.interruptedAt, stream.interruptionCause) = (now, cause) }
+    if stream.interruptedAt == nil {
+      (stream.interruptedAt, stream.interruptionCause) = (now, cause)
+      // Pauses before it do not belong to it. A plain stream has them after a connection that failed.
+      (stream.pausedFor, stream.pauseStartedAt) = (0, now)
+    }
     stream.pauseStartedAt = stream.pauseStartedAt ?? now
     enter(.connecting, &stream)
   }
@@ -114,7 +118,6 @@ struct LoopFigures: Sendable {
     guard let outage = stream.takeOutage(now: now) else { return }
     ended(outage, now: now)
     measured.record(max(0, now - outage.start - stream.pausedFor), as: .resume)
-    stream.pausedFor = 0
   }
 
   /// An outage is over: its stream has recovered, or no stream continues it.
