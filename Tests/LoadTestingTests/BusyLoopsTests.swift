@@ -76,5 +76,18 @@ struct BusyLoopsTests {
     busy.add(processorTime: 1000, ofSecond: 1, loop: 0)
     #expect(busy.busiestShare == 0)
     #expect(BusyLoops(loopCount: 0).busiestShare == 0)
+    #expect(BusyLoops(loopCount: 2).busiestShare == 0)
+  }
+
+  @Test("a run of less than a second has the share of its only second, and no loop has more than all of the time")
+  func short() {
+    var busy = BusyLoops(loopCount: 1)
+    busy.end(after: Self.second / 2)
+    busy.add(processorTime: Self.second / 4, ofSecond: 1, loop: 0)
+    #expect(busy.busiestShare == 0.5)
+    var busiest = BusyLoops(loopCount: 1)
+    busiest.end(after: Self.second)
+    busiest.add(processorTime: 3 * Self.second, ofSecond: 1, loop: 0)
+    #expect(busiest.busiestShare == 1)
   }
 }

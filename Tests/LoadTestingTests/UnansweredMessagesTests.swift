@@ -6,6 +6,16 @@ import Testing
 
 @Suite("Failed messages before the run's end")
 struct UnansweredMessagesTests {
+  @Test("as many entries as are allowed have a millisecond each, and one more halves their number")
+  func limit() {
+    var messages = UnansweredMessages()
+    for number in 0..<UnansweredMessages.limit { messages.add(dueAt: Int64(number) * 1_000_000) }
+    #expect(messages.entries.count == UnansweredMessages.limit)
+    messages.add(dueAt: Int64(UnansweredMessages.limit) * 1_000_000)
+    #expect(messages.entries.count == UnansweredMessages.limit / 2 + 1)
+    #expect(messages.entries[1] == .init(due: 3_000_000, count: 2))
+  }
+
   @Test(
     "any number of them takes bounded memory, and their ages are never too high and only slightly too low",
     arguments: Seed.several(3), [Int64(1_000), 100_000, 10_000_000])

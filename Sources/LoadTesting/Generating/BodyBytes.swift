@@ -73,12 +73,11 @@ final class BodyBytes: Sendable {
     [UInt8](unsafeUninitializedCapacity: count) { buffer, filled in
       while filled < count {
         filled += read(stream: index, at: offset + UInt64(filled), maximum: min(count - filled, Self.window)) { span in
-          let part = min(span.byteCount, count - filled)
           span.withUnsafeBytes { bytes in
             UnsafeMutableRawBufferPointer(rebasing: UnsafeMutableRawBufferPointer(buffer)[filled...])
-              .copyMemory(from: UnsafeRawBufferPointer(rebasing: bytes[..<part]))
+              .copyMemory(from: bytes)
           }
-          return part
+          return span.byteCount
         }
       }
     }

@@ -210,7 +210,7 @@ final class LoadStream: PacedStream, PacedSourceObserver, @unchecked Sendable {
   private func ended(_ summary: StreamSummary) {
     if let faultTimer { loop.eventLoop.cancel(faultTimer) }
     faultTimer = nil
-    if summary.resent > 0 { loop.figures.sentAgain(bytes: summary.resent) }
+    loop.figures.sentAgain(bytes: summary.resent)
     if isPlain, summary.error == nil { completedPlain() }
     let now = loop.plan.clock.now
     var outcome = StreamOutcome.finished

@@ -97,7 +97,8 @@ final class MessageStream: PacedStream, PacedSourceObserver, @unchecked Sendable
 
   func handedOver(before offset: UInt64, now: Int64) {}
 
-  func stalled(for time: Int64) { loop.figures.stalled(for: time) }
+  /// Never called, because the source of a stream of requests does not wait for space.
+  func stalled(for time: Int64) {}
 
   // MARK: Requests
 

@@ -30,8 +30,11 @@ enum ProcessLimits {
   }
 
   /// The number of local ports available per address: ip(7), `ip_local_port_range`.
-  static var portCount: Int {
-    guard let file = fopen("/proc/sys/net/ipv4/ip_local_port_range", "r") else { return 28_232 }
+  static var portCount: Int { portCount(in: "/proc/sys/net/ipv4/ip_local_port_range") }
+
+  /// The number of ports between the two numbers in a file, or the kernel's default.
+  static func portCount(in path: String) -> Int {
+    guard let file = fopen(path, "r") else { return 28_232 }
     defer { fclose(file) }
     var line = [CChar](repeating: 0, count: 64)
     guard fgets(&line, 64, file) != nil else { return 28_232 }
@@ -49,11 +52,14 @@ enum ProcessLimits {
   /// The processors that this process may use.
   static var processorCount: Int { max(1, sysconf(Int32(_SC_NPROCESSORS_ONLN))) }
 
+  static func nanoseconds(_ time: timeval) -> Int64 {
+    Int64(time.tv_sec) * 1_000_000_000 + Int64(time.tv_usec) * 1000
+  }
+
   /// The processor time so far, in nanoseconds, and the maximum resident memory, in bytes: getrusage(2).
   static var usage: (user: Int64, system: Int64, maximumResident: UInt64) {
     var usage = rusage()
     getrusage(__rusage_who_t(RUSAGE_SELF.rawValue), &usage)
-    func nanoseconds(_ time: timeval) -> Int64 { Int64(time.tv_sec) * 1_000_000_000 + Int64(time.tv_usec) * 1000 }
     return (nanoseconds(usage.ru_utime), nanoseconds(usage.ru_stime), UInt64(max(0, usage.ru_maxrss)) * 1024)
   }
 }

@@ -253,7 +253,6 @@ struct LoopFigures: Sendable {
   /// The run is over. Call it once, after its last stream.
   mutating func ended(now: Int64) {
     unanswered.recordAges(at: now, in: &interval.acknowledgedDelay)
-    unanswered = UnansweredMessages()
   }
 
   private mutating func recordDelay(_ delay: Int64, _ stream: inout StreamFigures) {

@@ -76,14 +76,13 @@ struct StreamFigures: Equatable, Sendable {
     (pausedFor, pauseStartedAt) = (outage.pausedFor, outage.pauseStartedAt)
   }
 
-  /// Adds the ages of its failed messages at the stream's end.
+  /// Adds the ages of its failed messages at the stream's end. Call it once.
   mutating func addAgesOfFailed(now: Int64) {
     guard failedCount > 0 else { return }
     delayCount += failedCount
     // 128 bits are enough for any 64-bit count of 63-bit times.
     delaySum += max(0, Int128(now) * Int128(failedCount) - failedDueSum)
     delayMaximum = max(delayMaximum, now - failedDueFirst)
-    failedCount = 0
   }
 
   /// The mean delay from due to acknowledged; nil without acknowledgements.

@@ -65,7 +65,8 @@ package struct ArrivalPlan: Equatable, Sendable {
     // The root of a linear function's integral, in the form that is also valid for a constant function.
     let slope = (piece.rateAtEnd - piece.rate) / piece.length
     let root = max(0, piece.rate * piece.rate + 2 * slope * missing).squareRoot()
-    let time = piece.rate + root > 0 ? 2 * missing / (piece.rate + root) : 0
+    // A piece with arrivals has a rate above 0 at one of its ends at least, and something is missing.
+    let time = 2 * missing / (piece.rate + root)
     return Int64(saturating: (piece.start + min(time, piece.length)) * 1e9)
   }
 }

@@ -35,10 +35,9 @@ package struct StagePlan: Equatable, Sendable {
     return lives
   }
 
-  /// When a stage that begins with `level` streams crosses the number of this stream.
+  /// When a stage that begins with `level` streams crosses the number of this stream, which is between both levels.
   private func crossing(_ level: Int, _ stage: LoadStage, from start: Int64, at stream: Int) -> Int64 {
     let (distance, whole) = (Double(stream - level), Double(stage.streams - level))
-    let share = whole == 0 ? 0 : max(0, min(1, distance / whole))
-    return start.addingSaturated(Int64(saturating: Double(stage.duration) * share))
+    return start.addingSaturated(Int64(saturating: Double(stage.duration) * (distance / whole)))
   }
 }
