@@ -14,6 +14,33 @@ struct ArrivalPlanTests {
     #expect(ArrivalPlan(rate: 0, duration: 5_000_000_000).time(of: 0) == nil)
   }
 
+  @Test("a run without time has no arrivals, and a rate that falls to zero spaces the last ones more and more")
+  func edges() throws {
+    #expect(ArrivalPlan(rate: 5, duration: 0).count == 0 && ArrivalPlan(rate: 5, duration: 0).time(of: 0) == nil)
+    let falling = ArrivalPlan(rate: 1, stages: [.init(duration: 2_000_000_000, streams: 0)], duration: 0)
+    // Half of the area below the line is reached after 2 - √2 seconds.
+    #expect(abs(try #require(falling.time(of: 0)) - 585_786_438) <= 1 && falling.count == 1)
+    #expect(falling.time(of: 1) == nil)
+    let ramp = ArrivalPlan(rate: 2, ramp: 2_000_000_000, duration: 2_000_000_000)
+    // √1 and √3 seconds.
+    #expect(abs(try #require(ramp.time(of: 0)) - 1_000_000_000) <= 1 && ramp.count == 2)
+    #expect(abs(try #require(ramp.time(of: 1)) - 1_732_050_808) <= 1)
+  }
+
+  @Test("a message of an arrival has at least one byte")
+  func least() {
+    let plan = ArrivalPlan(rate: 1000, duration: 1_000_000_000)
+    var profile = LoadProfile.mic
+    for size in [LoadProfile.MessageSize.bytes(1...1), .rate(1), .unpaced(1)] {
+      profile.size = size
+      var schedule = StreamSchedule(profile, seed: 1, stream: 0, arrivals: (plan, 1))
+      for _ in 0..<3 {
+        let message = schedule.next()
+        #expect(message?.byteCount == 1)
+      }
+    }
+  }
+
   @Test(
     "rates rise and fall linearly: at any time, the number of arrivals equals the area below the line",
     arguments: Seed.several(20))

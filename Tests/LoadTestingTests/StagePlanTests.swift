@@ -38,6 +38,38 @@ struct StagePlanTests {
     }
   }
 
+  @Test("the lives of a stream begin and end exactly where the line crosses its number")
+  func crossings() {
+    func lives(_ stream: Int, _ stages: [(Int64, Int)]) -> [Range<Int64>] {
+      StagePlan(stages.map { LoadStage(duration: $0.0, streams: $0.1) }).lives(of: stream)
+    }
+    let hill: [(Int64, Int)] = [(1000, 10), (1000, 10), (1000, 0)]
+    #expect(lives(0, hill) == [0..<3000] && lives(5, hill) == [500..<2500] && lives(9, hill) == [900..<2100])
+    #expect(lives(10, hill).isEmpty)
+    #expect(lives(4, [(1000, 10), (1000, 0), (1000, 10)]) == [400..<1600, 2400..<3000])
+    // The line stays at the number of the stream, and goes on from there.
+    #expect(lives(5, [(1000, 5), (1000, 5), (1000, 5), (1000, 10)]) == [3000..<4000])
+    #expect(lives(5, [(1000, 10), (1000, 5), (1000, 5)]) == [500..<2000])
+    // A life without time is none.
+    #expect(lives(5, [(1000, 5), (0, 6), (0, 0)]).isEmpty && lives(7, [(1000, 5), (0, 10)]).isEmpty)
+    #expect(StagePlan([]).duration == 0 && StagePlan([]).peak == 0 && StagePlan([]).lives(of: 0).isEmpty)
+    let plan = StagePlan(hill.map { LoadStage(duration: $0.0, streams: $0.1) })
+    #expect(plan.duration == 3000 && plan.peak == 10)
+  }
+
+  @Test("a stream whose next turn comes at the end of its life begins at once")
+  func lastTurn() {
+    let stages = StagePlan([.init(duration: 1000, streams: 1)])
+    let plan = RampPlan(streams: 1, ramp: 0, chunk: 1000, stages: stages)
+    #expect(plan.life(of: 0, from: 0) == 0..<1000 && plan.life(of: 0, from: 1) == 1..<1000)
+    #expect(plan.life(of: 0, from: 1000) == nil)
+    // A period of a nanosecond has no other turns, and a shorter one is not possible.
+    #expect((0..<9).allSatisfy { RampPlan.startOffset(of: $0, chunk: 1) == 0 })
+    #expect(RampPlan(streams: 1, ramp: 0, chunk: 1).chunk == 1 && RampPlan(streams: 1, ramp: 0, chunk: 0).chunk == 1)
+    let ramp = RampPlan(streams: 10, ramp: 1_000_000, chunk: 1000)
+    #expect(ramp.hasLife(of: 9, at: ramp.start(of: 9) - 1000) && !ramp.hasLife(of: 9, at: ramp.start(of: 9) - 1001))
+  }
+
   @Test("no stage is too long for the arithmetic")
   func longest() {
     let plan = StagePlan([.init(duration: .max, streams: 3), .init(duration: .max, streams: 0)])

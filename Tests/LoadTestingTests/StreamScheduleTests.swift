@@ -180,6 +180,61 @@ struct StreamScheduleTests {
     #expect(drawn == numbers)
   }
 
+  @Test("a seed gives the same lengths in every version")
+  func lengths() {
+    // Computed from the published sequence.
+    let cases: [(LengthDistribution, [Int64])] = [
+      (.exponential(mean: Self.second), [430_905_295, 190_729_722, 759_730_038]),
+      (.lognormal(median: Self.second, sigma: 0.5), [1_238_924_854, 1_003_850_242, 394_813_313]),
+    ]
+    for (distribution, expected) in cases {
+      var random = SeededGenerator(seed: 1_234_567)
+      for length in expected {
+        let drawn = distribution.draw(using: &random)
+        // The last digits depend on the functions of the C library.
+        #expect(abs(drawn - length) <= 10, "\(distribution)")
+      }
+    }
+    #expect(LengthDistribution.uniform(100...301).mean == 200 && LengthDistribution.list([1, 2, 6]).mean == 3)
+    #expect(LengthDistribution.fixed(7).mean == 7 && LengthDistribution.exponential(mean: 8).mean == 8)
+  }
+
+  @Test("messages at full speed have no due times and no end, and a stream ends before its time overflows")
+  func extremes() {
+    var profile = LoadProfile.bulk
+    profile.streamLength = .fixed(5)
+    var schedule = StreamSchedule(profile, seed: 1, stream: 0)
+    #expect(!schedule.isPaced && schedule.length == 5)
+    for _ in 0..<3 {
+      let message = schedule.next()
+      #expect(message == .init(due: 0, byteCount: 65536))
+    }
+    var slow = LoadProfile.mic
+    (slow.chunk, slow.size) = (Int64.max / 2, .bytes(1...1))
+    var longest = StreamSchedule(slow, seed: 1, stream: 0)
+    let messages = [longest.next(), longest.next(), longest.next()]
+    #expect(messages == [.init(due: 0, byteCount: 1), .init(due: slow.chunk, byteCount: 1), nil])
+    slow.size = .rate(0)
+    var silent = StreamSchedule(slow, seed: 1, stream: 0)
+    let nothing = silent.next()
+    #expect(nothing == nil && silent.isPaced)
+  }
+
+  @Test("the distance between faults is at least a millisecond, and a cut comes before a stall of the same time")
+  func faultDistance() {
+    var profile = LoadProfile.mic
+    profile.faults.dropEvery = .fixed(0)
+    profile.faults.stalls = .init(every: .fixed(0), length: .fixed(3_000_000))
+    for stream in 0..<30 {
+      var schedule = FaultSchedule(profile, seed: 9, stream: stream)
+      var faults: [(at: Int64, fault: FaultSchedule.Fault)] = []
+      for _ in 0..<10 { if let next = schedule.next() { faults.append(next) } }
+      #expect(faults.map(\.at) == [0, 0, 1, 2, 3, 4, 4, 5, 6, 7].map { $0 * 1_000_000 })
+      #expect(faults.indices.filter { faults[$0].fault != .drop } == [1, 6])
+      #expect(faults[1].fault == .stall(3_000_000))
+    }
+  }
+
   @Test("a distribution's draws have its mean", arguments: Seed.several(3))
   func means(_ seed: Seed) {
     let second = Self.second

@@ -163,6 +163,38 @@ struct ArrivalTests {
     }
   }
 
+  @Test("the limits of an arrival rate, and a rate that rises from zero, are accepted")
+  func accepted() throws {
+    let changes: [(inout LoadConfiguration) -> Void] = [
+      { $0.arrivals?.rate = ArrivalPlan.highestRate }, { $0.arrivals?.maximumUnderWay = 1 },
+      {
+        $0.arrivals?.rate = 0
+        $0.arrivals?.stages = [.init(duration: 1_000_000_000, streams: 10)]
+      },
+    ]
+    for change in changes {
+      _ = try loadTest("http://127.0.0.1:9/") {
+        $0.sendsRequestPerMessage = true
+        $0.arrivals = .init(rate: 20)
+        change(&$0)
+      }
+    }
+    let talk = LoadProfile.Turns(talk: .fixed(1), silence: .fixed(1))
+    let bursts = LoadProfile.Bursts(every: .fixed(1), length: .fixed(1), factor: 2)
+    let refused: [(inout LoadConfiguration) -> Void] = [
+      { $0.arrivals?.maximumUnderWay = 1_000_001 }, { $0.profile.turns = talk }, { $0.profile.bursts = bursts },
+    ]
+    for change in refused {
+      #expect(throws: LoadError.self) {
+        try loadTest("http://127.0.0.1:9/") {
+          $0.sendsRequestPerMessage = true
+          $0.arrivals = .init(rate: 20)
+          change(&$0)
+        }
+      }
+    }
+  }
+
   @Test("a load test with an arrival rate may be limited to one request at a time")
   func oneAtATime() throws {
     _ = try loadTest("http://127.0.0.1:9/") {

@@ -103,6 +103,10 @@ struct LoadChecksTests {
     let twice = LoadError.tooFewPorts(streams: 2 * ports, addresses: 1, portsOfEach: ports)
     #expect(twice.remedy == .moreAddresses(2), "no more than necessary")
     #expect(try addresses(ports + 1) { $0.request.unixSocket = "/run/x.sock" }.isEmpty)
+    // It may be ::1, of which this is not known.
+    #expect(try addresses(ports) { $0.request.url = "http://localhost:9/" }.isEmpty)
+    let named = try addresses(ports + 1) { $0.request.url = "http://localhost:9/" }
+    #expect(named == ["127.0.0.2", "127.0.0.3"])
   }
 
   @Test("streams that share connections require ports and descriptors only for the connections")
@@ -136,6 +140,20 @@ struct LoadChecksTests {
     #expect(refusal { $0.part = (5, 4) }?.contains("part 5 of 4") == true)
     #expect(refusal { $0.part = (1, 5) }?.contains("5 parts") == true)
     #expect(refusal { $0.threads = 0 } != nil)
+    #expect(refusal { $0.threads = 257 }?.contains("number of threads") == true)
+    #expect(refusal { $0.threads = 256 }?.contains("number of threads") != true)
+    #expect(refusal { $0.ramp = .seconds(10) } == nil && refusal { $0.part = (4, 4) } == nil)
+    #expect(refusal { $0.ramp = .seconds(-1) } != nil && refusal { $0.part = (0, 4) } != nil)
+    #expect(refusal { $0.request.url = "nonsense" } != nil)
+    for fault in 0..<4 {
+      let reason = refusal {
+        $0.sendsRequestPerMessage = true
+        if fault == 0 { $0.profile.faults.dropEvery = .fixed(1) }
+        if fault == 1 { $0.profile.faults.stalls = .init(every: .fixed(1), length: .fixed(1)) }
+        if fault == 2 { $0.profile.faults.slowFraction = 0.1 }
+      }
+      #expect((reason?.contains("supports no faults") == true) == (fault < 3))
+    }
     #expect(refusal { $0.profile.body = .file("/nonexistent/body") }?.contains("/nonexistent/body") == true)
     #expect(refusal { $0.profile.body = .file("/dev/null") }?.contains("not a regular file") == true)
   }

@@ -96,6 +96,106 @@ struct LoadRunPlanTests {
     #expect(try plan(configuration).underWayPerLoop == perLoop)
   }
 
+  @Test("a stream has the settings of the run, and a name with its number and that of its successor")
+  func streamSettings() throws {
+    var configuration = LoadConfiguration(request: UploadRequest(url: "http://127.0.0.1:9/"))
+    configuration.resumable = .never
+    configuration.rollOverAfter = .seconds(77)
+    configuration.buffer = 12_345
+    configuration.giveUpAfter = .seconds(13)
+    configuration.retryCeiling = .seconds(17)
+    configuration.giveUpOnRefusalAfter = .seconds(19)
+    configuration.profile.size = .bytes(300...300)
+    configuration.streams = 1000
+    let plan = try plan(configuration)
+    let stream = plan.streamConfiguration(LoadPlace(index: 7))
+    #expect(stream.resumable == .never && stream.rollOver.after == .seconds(77))
+    #expect(stream.rollOver.responseHeadSize == 3500 && stream.buffer == .bytes(12_345) && stream.keepsOrigin)
+    #expect(stream.retry.giveUpAfter == .seconds(13) && stream.retry.maximumCeiling == .seconds(17))
+    #expect(stream.retry.giveUpOnRefusalAfter == .seconds(19))
+    #expect(stream.pairSize == 300 && stream.lane == 0 && plan.streamConfiguration(LoadPlace(index: 800)).lane == 4)
+    #expect(stream.request.receiveBufferSize == 1024 && stream.request.tellsAccepted)
+    let name = stream.streamID
+    #expect(name.hasPrefix("load-") && name.hasSuffix("-7"))
+    #expect(plan.streamConfiguration(LoadPlace(index: 7, generation: 1)).streamID == name + "-1")
+    for (size, pair) in [(1, 256), (256, 256), (257, 257), (65_536, 65_536), (65_537, 65_536)] {
+      configuration.profile.size = .bytes(size...size)
+      #expect(try self.plan(configuration).streamConfiguration(LoadPlace(index: 0)).pairSize == pair)
+    }
+  }
+
+  @Test("a loop has one lane for 200 streams, or as many as its shared connections")
+  func laneCounts() throws {
+    for (streams, threads, urls, isShared, expected) in [
+      (1, 1, 1, false, 1), (399, 1, 1, false, 1), (400, 1, 1, false, 2), (799, 2, 1, false, 2), (798, 2, 1, false, 1),
+      (100, 1, 1, true, 1), (101, 1, 1, true, 2), (200, 2, 1, true, 1), (201, 2, 1, true, 2), (200, 1, 2, true, 2),
+      (201, 1, 2, true, 4),
+    ] as [(Int, Int, Int, Bool, Int)] {
+      var configuration = LoadConfiguration(request: UploadRequest(url: "https://127.0.0.1:9/0"))
+      configuration.otherURLs = (1..<urls).map { "https://127.0.0.1:9/\($0)" }
+      (configuration.streams, configuration.threads) = (streams, threads)
+      if isShared { configuration.request.httpVersion = .http2 }
+      #expect(try plan(configuration).laneCount == expected, "\(streams) \(threads) \(urls) \(isShared)")
+    }
+  }
+
+  @Test("only the transfer that reaches a limit ends the run, and the others learn that they must stop")
+  func caps() throws {
+    var configuration = LoadConfiguration(request: UploadRequest(url: "http://127.0.0.1:9/"))
+    (configuration.maximumByteCount, configuration.maximumConnectionCount) = (100, 2)
+    let ends = Lock<[LoadEndReason]>([])
+    let plan = LoadRunPlan(
+      configuration, bytes: try BodyBytes(.zeros, seed: 0), localAddresses: [], clock: RunClock(origin: .now)
+    ) { reason in ends.withLock { $0.append(reason) } }
+    #expect([60, 39, 1, 1, 1].map { plan.spend(bytes: $0) } == [false, false, true, true, true])
+    #expect(ends.withLock { $0 } == [.byteLimit(100)])
+    #expect((0..<5).map { _ in plan.spendConnection() } == [false, false, true, true, true])
+    #expect(ends.withLock { $0 } == [.byteLimit(100), .connectionLimit(2)])
+  }
+
+  @Test("whether TCP's acceptance is known, and connections are shared, depends on the version and the requests")
+  func versions() {
+    for (isHTTP2, perMessage, perConnection, tellsAccepted, shares) in [
+      (false, false, 100, true, false), (false, true, 100, false, false), (true, false, 100, false, true),
+      (true, true, 100, false, true), (true, false, 1, false, false), (true, false, 2, false, true),
+    ] as [(Bool, Bool, Int, Bool, Bool)] {
+      var configuration = LoadConfiguration(request: UploadRequest(url: "https://127.0.0.1:9/"))
+      if isHTTP2 { configuration.request.httpVersion = .http2 }
+      (configuration.sendsRequestPerMessage, configuration.streamsPerConnection) = (perMessage, perConnection)
+      #expect(configuration.tellsAccepted == tellsAccepted && configuration.sharesConnections == shares)
+    }
+  }
+
+  @Test("the plan in a report is that of the configuration")
+  func reportedPlan() {
+    var configuration = LoadConfiguration(request: UploadRequest(url: "https://127.0.0.1:9/"))
+    (configuration.streams, configuration.ramp, configuration.duration) = (7, .seconds(2), .seconds(9))
+    configuration.profile.faults.dropEvery = .uniform(4...8)
+    (configuration.profile.faults.slowFraction, configuration.seed) = (0.25, 5)
+    var expected = LoadPlan()
+    (expected.streams, expected.ramp, expected.duration) = (7, 2_000_000_000, 9_000_000_000)
+    (expected.profile, expected.rate, expected.chunk) = ("mic", 96_000, 100_000_000)
+    (expected.body, expected.resumable, expected.httpVersion) = ("pattern", "auto", "1.1")
+    (expected.dropEvery, expected.slowFraction, expected.seed) = (6, 0.25, 5)
+    #expect(LoadPlan(configuration) == expected)
+    configuration.profile.body = .file("a.wav")
+    configuration.request.httpVersion = .http2
+    (configuration.resumable, configuration.sendsRequestPerMessage) = (.never, true)
+    configuration.arrivals = .init(rate: 2)
+    configuration.arrivals?.maximumUnderWay = 3
+    (expected.body, expected.resumable, expected.httpVersion) = ("a.wav", "never", "2")
+    (expected.requestPerMessage, expected.arrivalRate, expected.maximumUnderWay) = (true, 2, 3)
+    expected.streamsPerConnection = 100
+    #expect(LoadPlan(configuration) == expected)
+    configuration.arrivals?.stages = [.init(duration: 5, streams: 4)]
+    (expected.stages, expected.ramp, expected.duration) = ([.init(duration: 5, streams: 4)], 0, 5)
+    #expect(LoadPlan(configuration) == expected)
+    for (body, text) in [(LoadProfile.Body.zeros, "zeros"), (.random, "random")] {
+      configuration.profile.body = body
+      #expect(LoadPlan(configuration).body == text)
+    }
+  }
+
   /// Records when it is asked to finish.
   private final class Ending: PacedStream {
     let number: Int
