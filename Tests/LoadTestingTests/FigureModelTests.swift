@@ -190,7 +190,8 @@ struct FigureModelTests {
         model.enter(.live, index)
       case 1: if random.chance(30) { end(index) }
       case 2, 3:
-        let cause = [nil, "reset", "refused"].randomElement(using: &random) ?? nil
+        let causes: [String?] = [nil, "reset", "refused"]
+        let cause = causes[Int.random(in: 0..<3, using: &random)]
         figures.interrupted(&model.streams[index].figures, cause: cause, now: now)
         if cause == nil { model.totals.interruptions.onPurpose += 1 } else { model.totals.interruptions.unplanned += 1 }
         model.interval.interruptions += 1

@@ -38,6 +38,7 @@ struct LoadLoopTests {
     deinit { loop.session.close() }
 
     /// Runs work on the loop's thread, and waits for its end.
+    @discardableResult
     func run<Value: Sendable>(_ work: @escaping @Sendable (LoadLoop) -> Value) throws -> Value {
       let results = try EventLog<Value>()
       loop.eventLoop.execute { [loop] in results.append(work(loop)) }
@@ -63,7 +64,7 @@ struct LoadLoopTests {
       (0, nil, hour, false, 1), (0, "reset", .nanoseconds(1), false, 1), (0, "reset", hour, true, 1),
     ] as [(Int64, String?, Duration, Bool, UInt64)] {
       let bed = try Bed { $0.duration = duration }
-      _ = try bed.run { loop in
+      try bed.run { loop in
         if isQuiet { loop.stop(isDue: false) }
         let outage = StreamOutage(start: 0, cause: cause, countedCause: nil, pausedFor: 0, pauseStartedAt: 0)
         loop.ended(FailedStream(), LoadPlace(index: 0), thinkTime: thinkTime, .failed, outage)
@@ -93,7 +94,7 @@ struct LoadLoopTests {
   @Test("a server without HTTP/2 ends the run, unless bytes were acknowledged before")
   func http2() throws {
     let bed = try Bed()
-    _ = try bed.run { loop in
+    try bed.run { loop in
       loop.http2NotSupported("the first reason")
       var stream = loop.figures.streamStarted(index: 0, now: 0)
       loop.figures.acknowledged(bytes: 1, dueAt: 0, now: 1, &stream)
@@ -105,12 +106,12 @@ struct LoadLoopTests {
   @Test("a loop without streams is idle at the end of the run, and says so once", arguments: [true, false])
   func idle(stops: Bool) throws {
     let bed = try Bed()
-    _ = try bed.run { loop in
+    try bed.run { loop in
       loop.begin([])
       if stops { loop.stop(isDue: true) } else { loop.quiet() }
     }
     try bed.idles.first("it is idle") { _ in true }
-    _ = try bed.run { loop in
+    try bed.run { loop in
       loop.stop(isDue: false)
       loop.stop(isDue: true)
     }
@@ -121,7 +122,7 @@ struct LoadLoopTests {
   @Test("a stream that waits for its start at the end of the run does not begin")
   func waiting() throws {
     let bed = try Bed { ($0.streams, $0.ramp) = (2, .milliseconds(60)) }
-    _ = try bed.run { loop in
+    try bed.run { loop in
       loop.begin([1])
       loop.stop(isDue: false)
     }
@@ -146,7 +147,7 @@ struct LoadLoopTests {
       return begin
     }
     try bed.seconds.first("the first second") { $0.second.number == 1 }
-    _ = try bed.run { loop in
+    try bed.run { loop in
       let begin = threadTime()
       while threadTime() < begin + 20_000_000 {}
       loop.stop(isDue: false)
@@ -164,10 +165,10 @@ struct LoadLoopTests {
   @Test("a loop that was blocked reports each second that it has missed")
   func missed() throws {
     let bed = try Bed(origin: .now + .milliseconds(-3500))
-    _ = try bed.run { $0.begin([]) }
+    try bed.run { $0.begin([]) }
     let atOnce = bed.seconds.all.count
     #expect(atOnce >= 3)
-    _ = try bed.run { $0.stop(isDue: false) }
+    try bed.run { $0.stop(isDue: false) }
     let numbers = bed.seconds.all.map(\.second.number)
     #expect(numbers == Array(1...Int64(numbers.count)) && numbers.count > atOnce)
   }
