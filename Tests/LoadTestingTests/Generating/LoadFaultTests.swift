@@ -34,6 +34,9 @@ struct LoadFaultTests {
     // A stream that is cut again before any acknowledgement has not resumed in between.
     let resumed = report.histograms[.resume].count
     #expect(resumed > 0 && resumed <= totals.interruptions.onPurpose)
+    // The pause before an attempt is the generator's own, and the attempt is not.
+    #expect(report.histograms[.resume].min ?? 0 > 0)
+    #expect(report.histograms[.resume].sum <= report.histograms[.outage].sum)
     #expect(totals.streams.finished == 4 && totals.bytes.lost == 0)
     #expect(totals.bytes.offered == 4 * 30 * 500 && totals.bytes.acknowledged == totals.bytes.offered)
     let stored = try StoredLoad.all(in: server.directory.path)

@@ -299,6 +299,7 @@ struct RequestPerMessageTests {
     #expect(report.totals.connects == 2 && report.totals.interruptions.unplanned == 1)
     #expect(report.totals.messages.acknowledged == 9 && report.totals.bytes.lost == 500)
     #expect(report.totals.outages.outages.count == 1 && report.totals.streams.finished == 1)
+    #expect(report.histograms[.resume].min ?? 0 > 0, "the attempt itself is not a pause")
   }
 
   @Test("messages wait for a late response, and each delay counts from the due time")

@@ -156,6 +156,28 @@ struct RunReportTests {
     #expect(report.histograms[.acknowledged].count == totals.messages.due, "every message has a delay")
   }
 
+  @Test("the time of a connection counts from its request, and not from the start of the run")
+  func lateConnection() throws {
+    let server = try ScriptedServer { connection, _ in
+      while true {
+        var missing = try connection.head()["Content-Length"].flatMap { Int($0) } ?? 0
+        while missing > 0, let part = try connection.receive(missing) { missing -= part.count }
+        try connection.respond("200 OK")
+      }
+    }
+    let report = try loadTest(server.url) {
+      $0.stages = [
+        .init(duration: 200_000_000, streams: 0), .init(duration: 1_000_000, streams: 1),
+        .init(duration: 200_000_000, streams: 1),
+      ]
+      ($0.sendsRequestPerMessage, $0.resumable) = (true, .never)
+    }.run()
+    let (connects, delays) = (report.histograms[.connect], report.histograms[.acknowledged])
+    #expect(report.totals.connects == 1 && connects.count == 1 && delays.count == report.totals.messages.due)
+    // Each request had to wait for its own connection at most.
+    #expect(connects.max ?? .max <= delays.max ?? 0)
+  }
+
   @Test("a server that cuts each connection gets at most ten requests per second and stream")
   func pauses() throws {
     let requests = try EventLog<Int>()
