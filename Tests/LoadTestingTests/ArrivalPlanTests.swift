@@ -22,6 +22,9 @@ struct ArrivalPlanTests {
     let first = try #require(falling.time(of: 0))
     #expect(abs(first - 585_786_438) <= 1 && falling.count == 1)
     #expect(falling.time(of: 1) == nil)
+    // Half of a request is due with the run's end.
+    let half = ArrivalPlan(rate: 0.5, duration: 1_000_000_000)
+    #expect(half.count == 0.5 && half.time(of: 0) == 1_000_000_000 && half.time(of: 1) == nil)
     let ramp = ArrivalPlan(rate: 2, ramp: 2_000_000_000, duration: 2_000_000_000)
     // √1 and √3 seconds.
     let times = [try #require(ramp.time(of: 0)), try #require(ramp.time(of: 1))]
