@@ -82,7 +82,6 @@ final class StreamWriter: StreamContent, @unchecked Sendable {
     (cursor, bodyStart) = (offset, offset)
     bodyEnd = overflows ? .max : end
     unsentHeader = header[...]
-    canWrite = false
     attach(pair.output)
     return .stream(pair.input)
   }
