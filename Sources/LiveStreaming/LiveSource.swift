@@ -24,8 +24,6 @@ final class LiveSource {
   private let kind: Kind
   /// Set until the source takes it.
   private var producer: CircularBuffer.Producer?
-  /// Whether the loop watches the buffer.
-  private var isRegistered = false
 
   /// - Throws: ``SystemError`` when memory or descriptors for the buffer are refused.
   convenience init(_ source: any StreamSource, _ configuration: LiveStreamConfiguration) throws(SystemError) {
@@ -105,13 +103,11 @@ final class LiveSource {
       // Happens once, because the producer is gone afterwards.
       guard let producer = producer.take() else { return }
       try loop.register(bytes.descriptor, [.readable, .edgeTriggered]) { _ in dataArrived() }
-      isRegistered = true
       // A spool stores the bytes of a source even while the stream needs none.
       if spool == nil { (source as? any OnDemandSource)?.arrived = dataArrived }
       try source.start(into: producer, context: context())
     case .spooled(_, let bytes):
       try loop.register(bytes.descriptor, [.readable, .edgeTriggered]) { _ in dataArrived() }
-      isRegistered = true
     }
   }
 
@@ -144,16 +140,16 @@ final class LiveSource {
     }
   }
 
+  /// Also ends the watch of the buffer. It may not have begun.
   func stop(on loop: EventLoop) {
     finish()
     switch kind {
     case .buffered(let source, let bytes):
       (source as? any OnDemandSource)?.arrived = nil
-      if isRegistered { loop.deregister(bytes.descriptor) }
-    case .spooled(_, let bytes): if isRegistered { loop.deregister(bytes.descriptor) }
+      loop.deregister(bytes.descriptor)
+    case .spooled(_, let bytes): loop.deregister(bytes.descriptor)
     case .repeatable: break
     }
-    isRegistered = false
   }
 }
 

@@ -1,7 +1,7 @@
 // A circular buffer with pauses, by stream offset: every result at every offset, in a few exact states.
 
 import EventLoops
-import NetworkTesting
+import PropertyTesting
 import StreamBuffers
 import Testing
 
