@@ -26,7 +26,7 @@ final class AsyncSequenceSource<Sequence: AsyncSequence & Sendable>: StreamSourc
         }
         written.end(nil)
       } catch is CancellationError where Task.isCancelled {
-        written.end(nil)
+        // The source was stopped, and needs no other end.
       } catch {
         written.end(LiveStreamError(.source, "the sequence of bytes failed: \(error)"))
       }

@@ -45,15 +45,15 @@ final class WrittenSource: StreamSource {
   }
 
   func stop() {
-    let (context, waiter) = state.withLock { state in
+    // The context is released outside of the lock.
+    let former = state.withLock { state in
       let context = state.context.take()
       if let descriptor = state.producer?.spaceDescriptor { context?.loop.deregister(descriptor) }
       state.producer?.finish()
       state.producer = nil
-      return (context, state.writers.close())
+      return (context: context, waiter: state.writers.close())
     }
-    _ = context
-    waiter?.resume()
+    former.waiter?.resume()
   }
 
   private func hasRoom() { state.withLock { $0.writers.unblock() }?.resume() }
@@ -97,7 +97,7 @@ final class WrittenSource: StreamSource {
   /// - Parameter written: the result of ``writeAtOnce(_:)``.
   /// - Returns: false if the stream ended before it accepted all of them.
   nonisolated(nonsending) func write(_ bytes: [UInt8], after written: Int?) async -> Bool {
-    if written == nil, !state.withLock({ $0.writers.begin() }) { await takeTurn() }
+    if written == nil { await takeTurn() }
     defer { state.withLock { $0.writers.end() }?.resume() }
     var count = written ?? 0
     while true {
