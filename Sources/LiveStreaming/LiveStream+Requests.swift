@@ -103,7 +103,6 @@ extension LiveStream {
     if next.describesRepresentation {
       content.restartDigest(at: next.start)
       if let lifetimeTimer { loop.cancel(lifetimeTimer) }
-      lifetimeTimer = nil
     }
     let number = UInt64.random(in: .min ... .max)
     let header = next.hasHeader ? live?.header ?? [] : []
@@ -310,7 +309,6 @@ extension LiveStream {
     guard let delay = machine.takeTimeToExpiry(), !machine.isEnded else { return }
     if let lifetimeTimer { loop.cancel(lifetimeTimer) }
     lifetimeTimer = loop.schedule(after: max(delay, Self.shortestUse)) { [unowned self] in
-      lifetimeTimer = nil
       guard machine.expiresSoon() else { return }
       if request != nil { return rollOver() }
       if awaitedOffset != nil {

@@ -54,7 +54,6 @@ extension LiveStream {
     guard let done = afterSpool else { return }
     (afterSpool, endWithoutSpool) = (nil, nil)
     if let diskTimer { loop.cancel(diskTimer) }
-    diskTimer = nil
     notSynchronized = count
     done()
   }

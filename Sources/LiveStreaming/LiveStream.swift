@@ -254,13 +254,11 @@ final class LiveStream: @unchecked Sendable {
     let acknowledged = machine.acknowledged
     finishTimer = loop.schedule(at: min(.now + limit / 8, since + limit)) { [weak self] in
       guard let self else { return }
-      finishTimer = nil
       if trustsTransport { checkTransport() }
       let now = MonotonicInstant.now
       if machine.acknowledged > acknowledged { return awaitProgress(within: limit, since: now) }
       if now < since + limit { return awaitProgress(within: limit, since: since) }
-      let step = machine.stop(unfinished(after: limit))
-      if isStarted { perform(step) }
+      perform(machine.stop(unfinished(after: limit)))
     }
   }
 
