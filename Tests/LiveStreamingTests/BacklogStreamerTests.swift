@@ -409,6 +409,67 @@ struct BacklogStreamerTests {
     #expect(peer.of("HEAD").map(\.target) == ["/uploads/0"] && peer.of("PATCH").contains { $0.offset == 600 })
   }
 
+  /// Captures 600 bytes for a server that stores 300 of them, and stops when it is away.
+  private func captureHalf(_ session: UploadSession, _ peer: ResumableServer) throws {
+    var configuration = LiveStreamConfiguration(request: UploadRequest(url: "\(peer.url)/x.bin"))
+    configuration.description = SourceDescription(device: "hw:7")
+    let (source, events) = (try PushedSource(), try EventLog<LiveStreamEvent>())
+    let streamer = try LiveStreamer(source, configuration: configuration, session: session, spool: try spool())
+    streamer.start { events.append($0) }
+    try source.push(patternBytes(pattern, 0, 600))
+    try events.first("the outage") { if case .outage = $0 { true } else { false } }
+    streamer.cancel()
+    try events.first("the end") { if case .ended = $0 { true } else { false } }
+  }
+
+  @Test("a process that stops leaves its upload resource and its description to the next one")
+  func leftUpload() throws {
+    let isAway = Lock(false)
+    let peer = try ResumableServer(.init(progress: 1)) { request, _ in
+      if request.method == "PATCH", request.number == 0 {
+        isAway.withLock { $0 = true }
+        return .cut(after: 300)
+      }
+      return isAway.withLock { $0 } ? .close : .proper
+    }
+    try withSession { session throws in
+      try captureHalf(session, peer)
+      isAway.withLock { $0 = false }
+      let before = peer.requests.all.count
+      #expect(Self.counts(try send(session)) == (1, 1, 0))
+      let requests = peer.requests.all.dropFirst(before)
+      #expect(requests.map(\.method).first == "HEAD" && requests.allSatisfy { $0.target == "/uploads/0" })
+      let appends = requests.filter { $0.method == "PATCH" }
+      #expect(appends.first?.offset == 300)
+      #expect(appends.allSatisfy { $0.head["Stream-Description"]?.contains("hw:7") == true })
+    }
+    #expect(peer.uploads.count == 1 && peer.upload(0).isComplete && peer.upload(0).matches(pattern, count: 600))
+  }
+
+  @Test("a stretch that a plain server has stored beyond a pause continues there")
+  func beyondPause() throws {
+    let stored = try EventLog<(start: UInt64, body: [UInt8])>()
+    let peer = try plainServer(stored)
+    do {
+      let folder = try SpoolFolder(directory: directory.path, stream: "cam")
+      let description = StretchDescription(url: "\(peer.url)/x.bin", streamID: "s0")
+      var resumption = StretchResumption()
+      resumption.acknowledged = 5_800
+      let file = try SpoolFile.create(in: folder, description: try #require(description.text), capacity: 1 << 20)
+      try patternBytes(pattern, 0, 1000).withUnsafeBytes { try file.append($0, at: 0, time: 1) }
+      try file.commit(
+        state: resumption.text, pausedByteCount: 0, pauses: [SpoolPause(position: 600, length: 5_000)],
+        isFinished: false, sync: true)
+    }
+    try withSession { session throws in
+      let events = try send(session, .never)
+      #expect(Self.counts(events) == (1, 1, 0) && Self.gaps(events).isEmpty)
+    }
+    // Stream offset 5,800 is position 800 in the stretch.
+    let rest = try stored.wait("the rest") { $0.first }
+    #expect(rest.start == 5_800 && rest.body == patternBytes(pattern, 800, 200) && stored.all.count == 1)
+  }
+
   @Test("a bearer token is sent only to the server that it was given for")
   func token() throws {
     let seen = try EventLog<(isOwn: Bool, field: String?)>()

@@ -64,4 +64,57 @@ struct SpooledSourceTests {
     if case .ended(let summary) = end { #expect(summary.error?.kind == .cancelled) }
     answers.append(true)
   }
+
+  private func summary(_ events: EventLog<LiveStreamEvent>) throws -> StreamSummary {
+    try events.wait("the end") { events in
+      if case .ended(let summary)? = events.last { summary } else { nil }
+    }
+  }
+
+  /// Starts a stream whose first 5000 bytes were omitted, and waits until it has 1000 others and no server.
+  private func start(_ session: UploadSession, _ events: EventLog<LiveStreamEvent>) throws -> LiveStreamer {
+    let source = try PushedSource()
+    let streamer = try streamer(source, session)
+    streamer.start { events.append($0) }
+    #expect(try source.pause(5000))
+    try source.push([UInt8](repeating: 1, count: 1000))
+    try events.first("an outage") { if case .outage = $0 { true } else { false } }
+    return streamer
+  }
+
+  @Test(
+    "a stream ends without the disk when its session closes, while it runs or while it waits for the disk",
+    arguments: [false, true])
+  func closingLater(_ isWaiting: Bool) throws {
+    let events = try EventLog<LiveStreamEvent>()
+    let session = try UploadSession()
+    let streamer = try start(session, events)
+    if isWaiting {
+      streamer.cancel()
+      let passed = try EventLog<Int>()
+      for turn in 0..<3 {
+        session.loop.execute { passed.append(turn) }
+        try passed.first("the loop") { $0 == turn }
+      }
+      #expect(!events.all.contains { if case .ended = $0 { true } else { false } })
+    }
+    session.close()
+    let summary = try summary(events)
+    #expect(summary.error?.kind == .cancelled && summary.notSynchronized == 1000)
+    answers.append(true)
+  }
+
+  @Test("a finished stream waits for the disk for at least a second, and reports the bytes that are not on the disk")
+  func patience() throws {
+    try withSession { session throws in
+      let events = try EventLog<LiveStreamEvent>()
+      let streamer = try start(session, events)
+      let begun = MonotonicInstant.now
+      streamer.finish(within: .milliseconds(50))
+      let summary = try summary(events)
+      #expect(summary.error?.kind == .unreachable && summary.notSynchronized == 1000)
+      #expect(MonotonicInstant.now - begun >= .seconds(1))
+      answers.append(true)
+    }
+  }
 }
