@@ -78,6 +78,7 @@ struct EventFanOutTests {
             observers[index].isWaiting = true
           }
         }
+        #expect(fanOut.isObserved == !observers.isEmpty)
       }
     }
   }

@@ -300,6 +300,105 @@ struct FileUploadTaskTests {
         == "cannot resume the upload of \(file): the file has changed since. Upload it again from the start.")
   }
 
+  @Test("a suspended upload sends no more requests until it is resumed")
+  func suspended() async throws {
+    let (server, local) = (try StreamServer(), try TemporaryDirectory())
+    let file = try local.write("film", patternBytes(pattern, 0, 1_000_000))
+    let session = try UploadSession()
+    var configuration = LiveStreamConfiguration.file(to: server.url + "/film")
+    configuration.rollOver.size = 50_000
+    let upload = Lock<FileUploadTask?>(nil)
+    let count = Lock(0)
+    configuration.bearerToken = {
+      let number = count.withLock { count in
+        count += 1
+        return count
+      }
+      if number == 3 { upload.withLock { $0 }?.suspend() }
+      return nil
+    }
+    let task = try session.uploadTask(file: file, configuration: configuration)
+    task.suspend()
+    upload.withLock { $0 = task }
+    task.resume()
+    try await waitUntil("the suspension") { count.withLock { $0 } == 3 }
+    // As many requests on the same thread, which begin later.
+    var other = LiveStreamConfiguration.file(to: server.url + "/other")
+    other.rollOver.size = 50_000
+    _ = try await session.upload(file: file, configuration: other)
+    #expect(count.withLock { $0 } == 3)
+    upload.withLock { $0 = nil }
+    task.resume()
+    #expect(try await task.value.byteCount == 1_000_000)
+    #expect(task.operation.waiterCount == 0)
+  }
+
+  @Test("the release of an upload that nobody awaits cancels it")
+  func dropped() async throws {
+    let ended = try EventLog<Bool>()
+    let server = try ScriptedServer { connection, _ in
+      _ = try connection.head()
+      ended.append(connection.waitForEnd())
+    }
+    let local = try TemporaryDirectory()
+    let file = try local.write("film", patternBytes(pattern, 0, 300_000))
+    let session = try UploadSession()
+    var upload = Optional(try session.uploadTask(file: file, to: server.url + "/film"))
+    let operation = WeakReference(try #require(upload).operation)
+    if let events = upload?.events {
+      for await event in events {
+        if case .connected = event { break }
+      }
+    }
+    upload = nil
+    try await waitUntil("the release of the upload") { operation.object == nil }
+    try await waitUntil("the end of the connection") { !ended.all.isEmpty }
+  }
+
+  @Test("resume data of a relative path has the absolute one, because the working directory may change")
+  func relativePath() async throws {
+    let local = try TemporaryDirectory()
+    let file = try local.write("film", patternBytes(pattern, 0, 1000))
+    let buffer = try #require(getcwd(nil, 0))
+    let directory = String(cString: buffer)
+    free(buffer)
+    // From the root, which is above every directory.
+    let relative = String(repeating: "../", count: directory.split(separator: "/").count) + file.dropFirst()
+    let version = try UploadFile(path: relative).version
+    let upload = ResumeData(
+      upload: "http://127.0.0.1:9/uploads/0", target: "http://127.0.0.1:9/film", base: 0, length: 1000, streamID: nil,
+      version: .newest)
+    let session = try UploadSession()
+    session.close()
+    let task = try session.uploadTask(resuming: FileResumeData(path: relative, version: "\(version)", upload: upload))
+    #expect(await task.cancelProducingResumeData()?.path == directory + "/" + relative)
+  }
+
+  @Test("the text of resume data has four parts, of which only the version may be empty")
+  func text() throws {
+    let upload = ResumeData(
+      upload: "http://127.0.0.1:9/uploads/0", target: "http://127.0.0.1:9/film", base: 0, length: 1000, streamID: nil,
+      version: .newest)
+    for path in ["/film", "/a\n\nb\n", "\n/film"] {
+      for version in ["7", ""] {
+        let data = FileResumeData(path: path, version: version, upload: upload)
+        #expect(FileResumeData(data.text) == data)
+      }
+    }
+    #expect(FileResumeData(FileResumeData(path: "", version: "7", upload: upload).text) == nil)
+  }
+
+  @Test("the configuration of a file uses PUT or POST, large pieces, and requests as long as the server permits")
+  func configuration() {
+    let file = LiveStreamConfiguration.file(to: "http://host/film")
+    #expect(file.request.url == "http://host/film" && file.request.method == "PUT" && file.mayUsePOST)
+    #expect(file.request.uploadBufferSize == 512 << 10 && file.rollOver.size == .max)
+    #expect(file.request.fields.first("Content-Type") == "application/octet-stream")
+    let waiting = LiveStreamConfiguration.waiting(to: "http://host/s", contentType: "text/plain")
+    #expect(waiting.overflow == .wait && waiting.request.method == "POST" && waiting.request.url == "http://host/s")
+    #expect(waiting.request.fields.first("Content-Type") == "text/plain")
+  }
+
   @Test("an ended upload that a program keeps has neither its file nor the session's loop open")
   func kept() async throws {
     // In a separate process, whose descriptors and threads can be counted.

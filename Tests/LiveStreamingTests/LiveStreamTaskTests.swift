@@ -292,7 +292,72 @@ struct LiveStreamTaskTests {
     try await waitUntil("the release of the stream") { operation.object == nil }
   }
 
+  /// Who waits for the second element.
+  private final class Waiter: Sendable {
+    let continuation = Lock<UnsafeContinuation<Void, Never>?>(nil)
+  }
+
+  /// A sequence that waits for its second element, even if its task is cancelled.
+  private struct Stubborn: AsyncSequence, AsyncIteratorProtocol, Sendable {
+    let waiter: Waiter
+    var count = 0
+    func makeAsyncIterator() -> Stubborn { self }
+    mutating func next() async -> UInt8? {
+      count += 1
+      guard count > 1 else { return 65 }
+      await withUnsafeContinuation { (continuation: UnsafeContinuation<Void, Never>) in
+        waiter.continuation.withLock { $0 = continuation }
+      }
+      return nil
+    }
+  }
+
+  @Test("a stream ends on request although its sequence ignores the cancellation")
+  func stubborn() async throws {
+    let server = try StreamServer()
+    let session = try UploadSession()
+    let waiter = Waiter()
+    let stream = try session.stream(Stubborn(waiter: waiter), to: server.url + "/s")
+    for await event in stream.events {
+      if case .acknowledged = event { break }
+    }
+    try await waitUntil("the wait for the second element") { waiter.continuation.withLock { $0 != nil } }
+    stream.finish()
+    #expect(try await stream.value.progress.acknowledged == 1)
+    waiter.continuation.withLock { $0.take() }?.resume()
+  }
+
   // MARK: Observers
+
+  @Test("progress is published while somebody observes it, in steps of its interval, and again for a later observer")
+  func progress() async throws {
+    let server = try StreamServer()
+    let session = try UploadSession()
+    let (bytes, _) = endless()
+    let stream = try session.stream(bytes, to: server.url + "/s")
+    for _ in 0..<2 {
+      // The first loop begins another observation, which must not add values.
+      var other: Task<Void, Never>?
+      var times: [Duration] = []
+      for await progress in stream.progress {
+        times.append(progress.elapsed)
+        if times.count == 1 { other = Task { for await _ in stream.progress {} } }
+        if times.count == 4 { break }
+      }
+      // The first one may be from an earlier observation.
+      let steps = zip(times.dropFirst(), times.dropFirst(2)).map { $1 - $0 }
+      #expect(steps.allSatisfy { $0 >= StreamOperation.progressInterval }, "\(times)")
+      other?.cancel()
+      await other?.value
+      try await waitUntil("the end of the observations") { !stream.operation.progress.isObserved }
+      // Longer than the interval, so that the next observer has to begin it again. It would also find it running.
+      try await Task.sleep(for: StreamOperation.progressInterval * 1.5)
+    }
+    stream.cancel()
+    var last: StreamProgress?
+    for await progress in stream.progress { last = progress }
+    #expect(last != nil)
+  }
 
   @Test(
     "events reach several observers, one that leaves early, and one that comes after the end; observers are optional")
