@@ -303,10 +303,10 @@ struct FileUploadTaskTests {
   @Test("a suspended upload sends no more requests until it is resumed")
   func suspended() async throws {
     let (server, local) = (try StreamServer(), try TemporaryDirectory())
-    let file = try local.write("film", patternBytes(pattern, 0, 1_000_000))
+    let file = try local.write("film", patternBytes(pattern, 0, 5_000_000))
     let session = try UploadSession()
     var configuration = LiveStreamConfiguration.file(to: server.url + "/film")
-    configuration.rollOver.size = 50_000
+    configuration.rollOver.size = 200_000
     let upload = Lock<FileUploadTask?>(nil)
     let count = Lock(0)
     configuration.bearerToken = {
@@ -324,12 +324,12 @@ struct FileUploadTaskTests {
     try await waitUntil("the suspension") { count.withLock { $0 } == 3 }
     // As many requests on the same thread, which begin later.
     var other = LiveStreamConfiguration.file(to: server.url + "/other")
-    other.rollOver.size = 50_000
+    other.rollOver.size = 200_000
     _ = try await session.upload(file: file, configuration: other)
     #expect(count.withLock { $0 } == 3)
     upload.withLock { $0 = nil }
     task.resume()
-    #expect(try await task.value.byteCount == 1_000_000)
+    #expect(try await task.value.byteCount == 5_000_000)
     #expect(task.operation.waiterCount == 0)
   }
 
@@ -363,7 +363,8 @@ struct FileUploadTaskTests {
     let directory = String(cString: buffer)
     free(buffer)
     // From the root, which is above every directory.
-    let relative = String(repeating: "../", count: directory.split(separator: "/").count) + file.dropFirst()
+    let up = String(repeating: "../", count: directory.split(separator: "/").count)
+    let relative = up + String(file.dropFirst())
     let version = try UploadFile(path: relative).version
     let upload = ResumeData(
       upload: "http://127.0.0.1:9/uploads/0", target: "http://127.0.0.1:9/film", base: 0, length: 1000, streamID: nil,
