@@ -333,6 +333,20 @@ struct FileUploadTaskTests {
     #expect(task.operation.waiterCount == 0)
   }
 
+  @Test("the receipt has the digest that the server has confirmed, also of an empty file", arguments: [0, 300_000])
+  func verified(size: Int) async throws {
+    let local = try TemporaryDirectory()
+    let file = try local.write("film", patternBytes(pattern, 0, size))
+    let server = try ResumableServer(
+      .init(digest: { bytes in DigestField([("sha-256", Digest(.sha256, of: bytes.span.bytes).bytes)]).value }))
+    let session = try UploadSession()
+    var configuration = LiveStreamConfiguration.file(to: server.url + "/film")
+    #expect(try await session.upload(file: file, configuration: configuration).verifiedDigest == nil)
+    configuration.digest = .sha256
+    let receipt = try await session.upload(file: file, configuration: configuration)
+    #expect(receipt.verifiedDigest == .sha256 && receipt.byteCount == UInt64(size))
+  }
+
   @Test("the release of an upload that nobody awaits cancels it")
   func dropped() async throws {
     let ended = try EventLog<Bool>()

@@ -117,4 +117,25 @@ struct SpooledSourceTests {
       answers.append(true)
     }
   }
+
+  @Test("a stream with a spool is released after its end")
+  func released() throws {
+    answers.append(true)
+    let port = try freePort()
+    try withSession { session throws in
+      let events = try EventLog<LiveStreamEvent>()
+      let configuration = LiveStreamConfiguration(request: UploadRequest(url: "http://127.0.0.1:\(port)/"))
+      func start() throws -> WeakReference<LiveStream> {
+        let stream = LiveStream(
+          try LiveSource(try PushedSource(), configuration, spool), configuration: configuration, session: session)
+        session.loop.execute { stream.start { events.append($0) } }
+        try events.first("an outage") { if case .outage = $0 { true } else { false } }
+        return WeakReference(stream)
+      }
+      let reference = try start()
+      session.loop.execute { reference.object?.cancel() }
+      #expect(try summary(events).error?.kind == .cancelled)
+      try waitUntil("the stream is released") { reference.object == nil }
+    }
+  }
 }
