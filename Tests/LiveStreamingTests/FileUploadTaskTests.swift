@@ -2,6 +2,7 @@
 
 import EventLoops
 import Glibc
+import HTTPMessages
 import NetworkTesting
 import PropertyTesting
 import ResumableUploads

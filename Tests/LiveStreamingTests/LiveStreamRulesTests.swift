@@ -1,6 +1,7 @@
 // The rules that a stream follows because of its configuration, before its start.
 
 import EventLoops
+import HTTPMessages
 import NetworkTesting
 import Testing
 

@@ -18,7 +18,8 @@ struct StreamReportTests {
 
   /// Writes while the stream's loop does nothing else, so that it sees all bytes at once.
   private func push(_ source: PushedSource, _ range: Range<Int>, while session: UploadSession) throws {
-    let (rests, isDone) = (try EventLog<Bool>(), try EventCounter())
+    let rests = try EventLog<Bool>()
+    let isDone = try EventCounter()
     let descriptor = isDone.descriptor
     session.loop.execute {
       rests.append(true)

@@ -1,6 +1,7 @@
 // The complete request of a stream, made of the user's request and the fields of a step.
 
 import EventLoops
+import HTTPMessages
 import ResumableUploads
 import Testing
 
