@@ -150,23 +150,34 @@ struct StreamControlTests {
   @Test("an attempt that was made early is not made again at its time, and a running request stays as it is")
   func early() throws {
     let requests = try EventLog<Int>()
-    let server = try server(requests) { connection in
-      try connection.respond("503 Service Unavailable", ["Retry-After: 1", "Connection: close"])
+    let server = try ScriptedServer { connection, number in
+      _ = try connection.head()
+      requests.append(number)
+      if number == 2 {
+        _ = try connection.body()
+        return try connection.respond("200 OK")
+      }
+      let delay = number == 0 ? "1" : "600"
+      try connection.respond("503 Service Unavailable", ["Retry-After: \(delay)", "Connection: close"])
       _ = connection.readToEnd()
     }
     try withSession { session throws in
       let source = try PushedSource()
-      let stream = try RunningStream(source, session, server.url) { $0.retry.maximumCeiling = .seconds(1) }
+      let stream = try RunningStream(source, session, server.url) { $0.retry.maximumCeiling = .seconds(600) }
       try source.push([1, 2, 3])
       try stream.waitForFailure()
       stream.streamer.retryNow()
-      try requests.wait("the next request") { $0.count == 2 ? true : nil }
+      try stream.waitForFailure(2)
+      // The first attempt's time passes.
+      try pass(stream.failures()[0].retryDelay + .milliseconds(50), session)
+      #expect(requests.all == [0, 1])
+      stream.streamer.retryNow()
+      try requests.wait("the next request") { $0.count == 3 ? true : nil }
       // Nothing is due.
       stream.streamer.retryNow()
-      try pass(stream.failures()[0].retryDelay + .milliseconds(50), session)
       stream.streamer.finish()
       #expect(try stream.summary().error == nil)
-      #expect(requests.all == [0, 1] && stream.failures().count == 1)
+      #expect(requests.all == [0, 1, 2] && stream.failures().count == 2)
     }
   }
 
@@ -339,10 +350,38 @@ struct StreamControlTests {
     #expect(server.of("PATCH").first?.count == 32 << 10 + 1, "\(server.of("PATCH").map(\.count))")
   }
 
+  @Test("the request of a file ends before libcurl's limit of interim responses, and another one continues")
+  func interimResponsesForFile() throws {
+    let size = 5_000_000
+    let padding = String(repeating: "x", count: 2_000)
+    let server = try ResumableServer { request, connection in
+      guard request.method == "PATCH", request.number == 0 else { return .proper }
+      for _ in 0..<120 {
+        try connection.send(
+          "HTTP/1.1 104 Upload Resumption Supported\r\nUpload-Draft-Interop-Version: 8\r\nX-Padding: \(padding)\r\n\r\n"
+        )
+      }
+      // The client does not send the rest.
+      while try connection.receive() != nil {}
+      return .close
+    }
+    let directory = try TemporaryDirectory()
+    let file = try UploadFile(path: try directory.write("data", patternBytes(pattern, 0, size)))
+    try withSession { session throws in
+      let stream = try RunningStream(file, session, server.url + "/take")
+      let summary = try stream.summary()
+      #expect(summary.error == nil && summary.progress.outageCount == 0 && summary.isResumable, "\(summary)")
+    }
+    #expect(server.of("HEAD").count == 1 && server.uploads.count == 1)
+    #expect(server.upload(0).isComplete && server.upload(0).matches(pattern, count: size))
+  }
+
   // MARK: Connections
 
-  @Test("the plain upload of a file uses an idle connection of the session")
-  func connectionOfFile() throws {
+  @Test(
+    "a plain upload uses an idle connection of the session if it is that of a file, or if connections are shared",
+    arguments: [true, false])
+  func idleConnection(_ isFile: Bool) throws {
     let requests = try EventLog<(connection: Int, method: String)>()
     let server = try ScriptedServer { connection, number in
       while true {
@@ -355,7 +394,9 @@ struct StreamControlTests {
     }
     let directory = try TemporaryDirectory()
     let file = try UploadFile(path: try directory.write("data", patternBytes(pattern, 0, 1000)))
-    try withSession { session throws in
+    let session = try UploadSession(connections: isFile ? .onePerUpload : .shared(maximumUploads: 4))
+    defer { session.close() }
+    do {
       let statuses = try EventLog<Int>()
       var question = UploadRequest(url: server.url)
       question.method = "OPTIONS"
@@ -363,7 +404,15 @@ struct StreamControlTests {
         if case .finished(let result) = event { statuses.append((try? result.get().response.status) ?? 0) }
       }
       #expect(try statuses.wait("the response to OPTIONS") { $0.first } == 200)
-      let stream = try RunningStream(file, session, server.url) { $0.resumable = .never }
+      let source = try PushedSource()
+      let stream =
+        isFile
+        ? try RunningStream(file, session, server.url) { $0.resumable = .never }
+        : try RunningStream(source, session, server.url) { $0.request.method = "PUT" }
+      if !isFile {
+        try source.push([1, 2, 3])
+        stream.streamer.finish()
+      }
       let summary = try stream.summary()
       #expect(summary.error == nil && !summary.isResumable && summary.progress.buffered == 0)
     }

@@ -256,4 +256,42 @@ struct StreamReportTests {
       #expect((field?.contains("hw:7") == true) == ["POST", "PATCH"].contains(request.method), "\(request.head)")
     }
   }
+
+  @Test(
+    "bytes that TCP acknowledged and no server has confirmed are counted when the buffer no longer has them",
+    arguments: ["PUT", "POST"])
+  func unconfirmed(_ method: String) throws {
+    let count = 200_000
+    let isOver = try EventLog<Bool>()
+    let server = try ScriptedServer { connection, number in
+      _ = try connection.head()
+      if number == 0 {
+        var read = 0
+        while read < count { read += try connection.chunk()?.count ?? 0 }
+        isOver.append(true)
+        if method == "PUT" { return connection.reset() }
+        try connection.respond("503 Service Unavailable", ["Connection: close"])
+        _ = connection.readToEnd()
+        return
+      }
+      _ = try connection.body()
+      try connection.respond("200 OK")
+    }
+    try withSession { session throws in
+      let pipe = try TestPipe()
+      let stream = try RunningStream(try DescriptorSource(descriptor: pipe.reading), session, server.url + "/x") {
+        ($0.buffer, $0.memory, $0.retention) = (.bytes(Self.capacity), .kept, 0)
+        ($0.overflow, $0.request.method) = (.wait, method)
+      }
+      #expect(pipe.write(patternBytes(pattern, 0, count)))
+      try isOver.first("the end of the first request") { $0 }
+      try stream.waitForFailure()
+      pipe.closeWriting()
+      let summary = try stream.summary()
+      var counted: UInt64 = stream.failures().reduce(0) { $0 + $1.unconfirmed }
+      for case .nextURL(_, _, let unconfirmed) in stream.notices { counted += unconfirmed }
+      #expect(summary.error == nil && summary.unconfirmed == counted && counted > 0, "\(summary)")
+      #expect(counted >= UInt64(count - Self.capacity) && counted <= UInt64(count))
+    }
+  }
 }
