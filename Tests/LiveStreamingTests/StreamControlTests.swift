@@ -368,7 +368,8 @@ struct StreamControlTests {
     let directory = try TemporaryDirectory()
     let file = try UploadFile(path: try directory.write("data", patternBytes(pattern, 0, size)))
     try withSession { session throws in
-      let stream = try RunningStream(file, session, server.url + "/take")
+      // Only an append that does not complete the upload may be followed by another one.
+      let stream = try RunningStream(file, session, server.url + "/take") { $0.rollOver.size = 3_000_000 }
       let summary = try stream.summary()
       #expect(summary.error == nil && summary.progress.outageCount == 0 && summary.isResumable, "\(summary)")
     }
@@ -405,10 +406,12 @@ struct StreamControlTests {
       }
       #expect(try statuses.wait("the response to OPTIONS") { $0.first } == 200)
       let source = try PushedSource()
-      let stream =
-        isFile
-        ? try RunningStream(file, session, server.url) { $0.resumable = .never }
-        : try RunningStream(source, session, server.url) { $0.request.method = "PUT" }
+      let stream: RunningStream
+      if isFile {
+        stream = try RunningStream(file, session, server.url) { $0.resumable = .never }
+      } else {
+        stream = try RunningStream(source, session, server.url) { $0.request.method = "PUT" }
+      }
       if !isFile {
         try source.push([1, 2, 3])
         stream.streamer.finish()
