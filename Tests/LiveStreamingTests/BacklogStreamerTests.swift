@@ -470,6 +470,38 @@ struct BacklogStreamerTests {
     #expect(rest.start == 5_800 && rest.body == patternBytes(pattern, 800, 200) && stored.all.count == 1)
   }
 
+  @Test("a stretch whose upload resource begins after a pause continues at the server's offset")
+  func uploadBeyondPause() throws {
+    let peer = try ResumableServer(.init(progress: 1))
+    var upload = try withSession { session throws -> ResumeData in
+      let source = try PushedSource()
+      let stream = try RunningStream(source, session, peer) { $0.streamID = "s0" }
+      try source.push(patternBytes(pattern, 600, 200))
+      try stream.waitUntilAcknowledged(200)
+      stream.streamer.cancel()
+      return try #require(try stream.summary().resumeData)
+    }
+    // Its first byte is position 600 in the stretch, after 5,000 omitted bytes.
+    upload.base = 5_600
+    do {
+      let folder = try SpoolFolder(directory: directory.path, stream: "cam")
+      let description = StretchDescription(url: "\(peer.url)/x.bin", streamID: "s0")
+      var resumption = StretchResumption()
+      resumption.upload = upload
+      let file = try SpoolFile.create(in: folder, description: try #require(description.text), capacity: 1 << 20)
+      try patternBytes(pattern, 0, 1000).withUnsafeBytes { try file.append($0, at: 0, time: 1) }
+      try file.commit(
+        state: resumption.text, pausedByteCount: 0, pauses: [SpoolPause(position: 600, length: 5_000)],
+        isFinished: false, sync: true)
+    }
+    try withSession { session throws in
+      let events = try send(session)
+      #expect(Self.counts(events) == (1, 1, 0) && Self.gaps(events).isEmpty)
+    }
+    #expect(peer.uploads.count == 1 && peer.upload(0).isComplete && peer.upload(0).matches(pattern, from: 600))
+    #expect(peer.upload(0).bytes.count == 400)
+  }
+
   @Test("a bearer token is sent only to the server that it was given for")
   func token() throws {
     let seen = try EventLog<(isOwn: Bool, field: String?)>()
