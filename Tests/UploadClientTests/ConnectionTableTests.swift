@@ -1,5 +1,6 @@
 // Which connection carries which request, with sockets that libcurl would open.
 
+import CCurl
 import EventLoops
 import Glibc
 import NetworkTesting
@@ -14,7 +15,8 @@ struct ConnectionTableTests {
   private let unixEnds = ConnectionTable.Ends(local: "", localPort: 0, remote: "", remotePort: 0)
 
   /// Numbers of sockets that are not open in this process.
-  private let (first, second): (Int32, Int32) = (100_000, 100_001)
+  private let first: Int32 = 100_000
+  private let second: Int32 = 100_001
 
   private func withTransfers(_ body: (inout ConnectionTable, [CurlTransfer]) throws -> Void) throws {
     try withSession { session throws in

@@ -28,7 +28,8 @@ struct RequestTracesTests {
 
   @Test("a response's head replaces the time limit before it, and a request that has ended leaves no timer")
   func timers() throws {
-    let (mayAnswer, mayEnd) = (try EventCounter(), try EventCounter())
+    let mayAnswer = try EventCounter()
+    let mayEnd = try EventCounter()
     let heads = try EventLog<Bool>()
     let head = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"
     let server = try ScriptedServer { connection, _ in
