@@ -84,4 +84,35 @@ struct ServerRecordTests {
       if let read = UploadRecord(parsing: changedText) { #expect(read.text == changedText) }
     }
   }
+
+  @Test("a record whose response has a status of more than three digits is invalid")
+  func statuses() throws {
+    var random = SplitMix64(state: 2)
+    for (status, isRead) in [(100, true), (999, true), (1000, false), (10_000, false)] {
+      var record = record(&random)
+      record.response = .init(status: status, fields: ["X-A": "b"], body: [1])
+      let text = try #require(record.text)
+      #expect((UploadRecord(parsing: text) == record) == isRead, "\(status)")
+    }
+  }
+
+  @Test("a record with a credential, as earlier versions wrote it, is read, and must be written again")
+  func holdsSecrets() throws {
+    for isInResponse in [false, true] {
+      let fields: HeaderFields = ["x-floor": "xyzzy", "x-room": "kitchen"]
+      var record = UploadRecord(
+        method: "POST", target: "/kitchen", fields: isInResponse ? [:] : fields, created: 1_700_000_000,
+        credential: nil, client: "somebody", limits: UploadLimits())
+      if isInResponse { record.response = .init(status: 200, fields: fields, body: []) }
+      let text = try #require(record.text)
+      let plain = try #require(UploadRecord(parsing: text))
+      #expect(!plain.holdsSecrets)
+      let secret = try #require(UploadRecord(parsing: text.replacing("x-floor", with: "authorization")))
+      #expect(secret.holdsSecrets)
+      let rewritten = try #require(secret.text)
+      #expect(!rewritten.contains("xyzzy") && rewritten.contains("kitchen"))
+      let again = try #require(UploadRecord(parsing: rewritten))
+      #expect(!again.holdsSecrets)
+    }
+  }
 }

@@ -148,4 +148,31 @@ struct ServerRequestTests {
       #expect(request(method, [:], toResource: true) == .refuse(.methodNotAllowed, .none))
     }
   }
+
+  @Test("up to version 6, only a PATCH may have the fields of an append, and one of the two is enough to refuse it")
+  func appendFields() throws {
+    let patterns: [HeaderFields] = [
+      ["Upload-Offset": "5"], ["Upload-Complete": "?0"], ["Upload-Offset": "x"], ["Upload-Complete": "?1"],
+      ["Upload-Offset": "5", "Upload-Complete": "?0"],
+    ]
+    for version in [InteropVersion.none] + InteropVersion.drafts where version.number != 3 {
+      for method in ["HEAD", "GET", "DELETE"] {
+        let done: ServerRequest = method == "DELETE" ? .cancel(version) : .retrieve(version)
+        var bare: HeaderFields = [:]
+        version.setVersion(&bare)
+        #expect(request(method, bare, content: .absent, toResource: true) == done)
+        for pattern in patterns {
+          var fields = bare
+          fields.append(contentsOf: pattern)
+          let isRefused = version.number.map { $0 <= 6 } ?? false
+          let meaning = request(method, fields, content: .absent, toResource: true)
+          #expect(meaning == (isRefused ? .refuse(.appendFields, version) : done), "\(method) \(fields.all)")
+        }
+      }
+    }
+    // The field of another version has no meaning.
+    let early: HeaderFields = ["Upload-Draft-Interop-Version": "3", "Upload-Complete": "?0"]
+    let third = try #require(InteropVersion(number: 3))
+    #expect(request("HEAD", early, content: .absent, toResource: true) == .retrieve(third))
+  }
 }

@@ -421,4 +421,140 @@ struct ServerStateTests {
     #expect(state.lostUnsynced() == 10)
     #expect(state.offset == 10)
   }
+
+  @Test("each limit of one request permits a request of exactly its size", arguments: [10, 60] as [UInt64])
+  func exactLimits(size: UInt64) throws {
+    var limits = UploadLimits()
+    (limits.maximumAppendSize, limits.minimumAppendSize) = (60, 10)
+    _ = try Self.resource(Self.request(0, .sized(size)), limits: limits)
+    var state = try Self.holding(20, limits: limits)
+    #expect(state.append(Self.request(20, .sized(size))) == .begin(replacing: nil))
+    #expect(state.received(size, by: 2) == .init(count: size, refusal: nil))
+    state.ended(2)
+    #expect(state.append(Self.request(20, .sized(9))) == .refuse(.contentTooSmall))
+    #expect(state.append(Self.request(20, .sized(0))) == .refuse(.contentTooSmall))
+    #expect(state.append(Self.request(20, .sized(61))) == .refuse(.contentTooLarge))
+    #expect(state.append(Self.request(20, completes: true, .sized(0))) == .begin(replacing: nil))
+  }
+
+  @Test("content that exceeds the length that the same request announces is refused, and the upload stays")
+  func contentBeyondItsOwnLength() throws {
+    for (size, isAccepted) in [(3, true), (4, false), (13, false), (14, false)] as [(UInt64, Bool)] {
+      var state = try Self.holding(5)
+      let action = state.append(Self.request(5, .sized(size), length: 8))
+      #expect(action == (isAccepted ? .begin(replacing: nil) : .refuse(.inconsistentLength)), "\(size)")
+      #expect(state.length == (isAccepted ? 8 : nil) && state.phase == .incomplete, "\(size)")
+    }
+    var limits = UploadLimits()
+    limits.maximumSize = 100
+    var state = try Self.holding(60, limits: limits)
+    #expect(state.append(Self.request(60, .sized(41))) == .refuse(.representationTooLarge))
+    #expect(state.append(Self.request(60, .sized(40))) == .begin(replacing: nil))
+  }
+
+  @Test("a transfer whose content ends before the length is over, and another one continues")
+  func lengthMissedAndContinued() throws {
+    var state = try Self.resource(Self.request(completes: true, length: 10))
+    state.kept(9)
+    #expect(state.contentEnded(1) == .refuse(.inconsistentLength))
+    #expect(state.transfer == nil && state.contentEnded(1) == .ignore)
+    #expect(state.append(Self.request(9, completes: true)) == .begin(replacing: nil))
+    state.kept(1)
+    #expect(state.contentEnded(2) == .process && state.length == 10)
+  }
+
+  @Test("content beyond the length ends its transfer, and bytes with a pending digest stay kept")
+  func lengthExceededWithDigest() throws {
+    for hasDigest in [false, true] {
+      var request = Self.request(length: 10)
+      request.hasDigest = hasDigest
+      var state = try Self.resource(request)
+      state.kept(10)
+      #expect(state.received(1, by: 1) == .init(count: 0, refusal: .inconsistentLength))
+      #expect(state.transfer == nil && state.offset == 10 && state.keptCount == 10, "digest \(hasDigest)")
+    }
+  }
+
+  @Test("content with a verified digest counts once, also while its upload is processed")
+  func verifiedOnce() throws {
+    var request = Self.request(completes: true)
+    request.hasDigest = true
+    var state = try Self.resource(request)
+    state.kept(5)
+    state.contentVerified()
+    #expect(state.offset == 5 && state.keptCount == 5)
+    #expect(state.contentEnded(1) == .process)
+    #expect(state.offset == 5 && state.keptCount == 5 && state.length == 5)
+    #expect(state.responded() == 1)
+    #expect(state.offset == 5 && state.durable == 5)
+  }
+
+  @Test("bytes found at the announced offset are no loss, and bytes that are gone again are not durable")
+  func foundExactly() throws {
+    var state = try Self.holding(5)
+    #expect(state.announceOffset() == 5)
+    try state.foundKept(5)
+    #expect(state.phase == .incomplete && state.offset == 5)
+    try state.foundKept(9)
+    state.synced(to: 9)
+    #expect(state.durable == 9)
+    try state.foundKept(6)
+    #expect(state.offset == 6 && state.durable == 6)
+    // They no longer matter once all bytes have arrived.
+    #expect(state.append(Self.request(6, completes: true)) == .begin(replacing: nil))
+    #expect(state.contentEnded(2) == .process)
+    try state.foundKept(3)
+    #expect(state.phase == .processing && state.offset == 6)
+  }
+
+  @Test("a restored upload may have exactly the promised bytes, and only an unfinished one can have lost any")
+  func restoredPhases() {
+    func restored(
+      _ phase: UploadResourceState.Phase, _ offset: UInt64, _ promised: UInt64, length: UInt64? = nil
+    ) -> UploadResourceState {
+      UploadResourceState(
+        restoring: phase, offset: offset, promised: promised, synced: offset, length: length, limits: UploadLimits(),
+        awaitsDisk: false)
+    }
+    for phase in [.incomplete, .processing] as [UploadResourceState.Phase] {
+      #expect(restored(phase, 9, 9).phase == phase && restored(phase, 9, 9).isUnfinished)
+      #expect(restored(phase, 9, 10).phase == .inactive(.stateLost))
+      #expect(restored(phase, 9, 0, length: 9).phase == phase)
+      #expect(restored(phase, 9, 0, length: 8).phase == .inactive(.lengthExceeded))
+      // What an earlier server may have announced is uncertain.
+      #expect(restored(phase, 9, 4).promised == 4 && restored(phase, 9, 4).announced == 9)
+    }
+    for phase in [.complete, .inactive(.cancelled)] as [UploadResourceState.Phase] {
+      #expect(restored(phase, 9, 10, length: 8).phase == phase && !restored(phase, 9, 9).isUnfinished)
+      #expect(restored(phase, 9, 4).promised == 9, "nothing can be taken back")
+    }
+    var state = restored(.incomplete, 9, 9)
+    #expect(state.append(Self.request(9)) == .begin(replacing: nil))
+    #expect(state.transfer?.number == 2, "the first one was the creation")
+  }
+
+  @Test("while an upload is processed or after its end, no offset goes back")
+  func goesBackOnlyWhileIncomplete() throws {
+    for phase in [.processing, .complete, .inactive(.expired)] as [UploadResourceState.Phase] {
+      var state = UploadResourceState(
+        restoring: phase, offset: 9, promised: 5, synced: 9, length: nil, limits: UploadLimits(), awaitsDisk: false)
+      state.goBack(to: 6)
+      #expect(state.offset == 9 && state.phase == phase)
+    }
+  }
+
+  @Test("an offset is announced once, and what was lost afterwards is a loss")
+  func announcedOnce() throws {
+    var state = try Self.resource()
+    #expect(state.announceProgress() == nil, "0 is known")
+    state.kept(1)
+    #expect(state.announceProgress() == 1 && state.announceProgress() == nil && state.announced == 1)
+    state.kept(2)
+    #expect(state.announceOffset() == 3 && state.announced == 3 && state.announceProgress() == nil)
+    #expect(state.lostUnsynced() == nil)
+    state.synced(to: 3)
+    #expect(state.lostUnsynced() == 3 && state.durable == 3)
+    state.synced(to: 1)
+    #expect(state.durable == 3, "what is on the disk stays there")
+  }
 }
