@@ -243,8 +243,7 @@ extension UploadClientStateMachine {
           completeness == nil && claimed == nil && InteropVersion.Named(answer.fields) != .known(server.version)
         // The server that announced the upload resource supports the protocol. An answer without any of its fields may
         // as well come from a portal, so HEAD decides.
-        if let announced = resource.announced, isSilent {
-          take(location: announced)
+        if resource.announced != nil, isSilent {
           resource.isFinalResponseUnproved = !answer.isEarly && sentUpTo == supply.head
           return detour(answer.status)
         }

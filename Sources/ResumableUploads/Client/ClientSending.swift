@@ -247,10 +247,7 @@ extension UploadClientStateMachine {
 
   /// What to do when the answer to a creation is lost.
   mutating func creationIsLost() -> Next {
-    if let announced = resource.announced {
-      take(location: announced)
-      return .offsetRetrieval
-    }
+    if resource.announced != nil { return .offsetRetrieval }
     guard isOptimistic else { return .creation }
     // An intermediary may drop 104s, so next time ask first and create without content.
     isOptimistic = false
