@@ -11,12 +11,12 @@ extension UploadClientStateMachine {
     var refused: UInt64
     /// Where the upload resource is.
     var actual: UInt64
-    /// How often in a row the upload resource has reported it.
-    var count = 1
+    /// Whether the upload resource has reported it several times in a row.
+    var isRepeated = false
 
     /// Delay cannot explain an offset above the one that HEAD reported. It can explain a lower one: bytes of an earlier
     /// request may arrive between the two answers.
-    var isProved: Bool { actual > refused || count > 1 }
+    var isProved: Bool { actual > refused || isRepeated }
   }
 
   /// The upload resource has refused an append at `start` because it is at `actual`.
@@ -27,7 +27,7 @@ extension UploadClientStateMachine {
       return
     }
     if let conflict = resource.conflict, conflict.refused == start, conflict.actual == actual {
-      resource.conflict?.count = min(conflict.count + 1, 2)
+      resource.conflict?.isRepeated = true
     } else {
       resource.conflict = Conflict(refused: start, actual: actual)
     }

@@ -148,7 +148,6 @@ extension UploadClientStateMachine {
     }
     state = .appending(append)
     appendMaximum = maximum
-    resource.confirms = false
     var request = request(
       .append, url: resource.currentURL, content: maximum == 0 ? .empty : .bytes(from: append.start, maximum: maximum))
     request.fields.append(UploadFields.offset, value)
@@ -191,7 +190,7 @@ extension UploadClientStateMachine {
   /// when a byte follows it. While the upload resource is incomplete, the server refuses another one without a byte,
   /// because the missing bytes may still arrive.
   func endsInGap(_ supply: Supply) -> Bool {
-    server.joinsParts && supply.isFinished && supply.oldest == supply.head && resource.offset < supply.head
+    server.joinsParts && supply.isFinished && supply.oldest == supply.head
   }
 
   /// The upload resource is complete, and no byte that could follow it is kept.

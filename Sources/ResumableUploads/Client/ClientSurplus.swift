@@ -32,9 +32,9 @@ extension UploadClientStateMachine {
 
   /// The supply, with the end of the stream at the server's offset if that is confirmed.
   func countingSurplus(_ supply: Supply) -> Supply {
-    guard let end = confirmedSurplus, end > supply.head else { return supply }
+    guard let end = confirmedSurplus else { return supply }
     var supply = supply
-    supply.head = end
+    supply.head = max(supply.head, end)
     return supply
   }
 
@@ -56,7 +56,7 @@ extension UploadClientStateMachine {
     if !new.isUsed { notes.append(.serverHasMore(offset: claimed, kept: supply.head)) }
     new.isUsed = true
     resource.surplus = new
-    if sent < claimed { sent = claimed }
+    sent = max(sent, claimed)
     return nil
   }
 }

@@ -178,7 +178,7 @@ package struct UploadClientStateMachine: Sendable {
     (self.base, sent) = (base, .max)
     resource = Resource(url: url, offset: base)
     self.acknowledged = max(base, acknowledged)
-    if acknowledged > base { highWater.acknowledged = acknowledged }
+    highWater.acknowledged = acknowledged
     (server.version, server.isVersionSettled) = (version, true)
     (resource.isProven, isResumed) = (true, true)
     return retrieveOffset()
