@@ -32,7 +32,8 @@ extension UploadClientStateMachine {
 
   /// The next upload begins at `place`. Nothing before it can be stored.
   private mutating func continueBehind(_ place: UInt64, _ supply: Supply) {
-    let kept = max(highWater.reported, highWater.acknowledged)
+    // The bytes before this upload are in earlier ones, even if only HEAD has reported them.
+    let kept = max(highWater.reported, highWater.acknowledged, base)
     if place > kept {
       noteGap(from: kept, to: place, pause: supply.pause, isServersFault: true)
       highWater.reported = place
