@@ -123,4 +123,83 @@ import Testing
       #expect(gaps == [.gap(from: stored, to: 200, isServersFault: true)], "\(stored): \(gaps)")
     }
   }
+
+  /// A stream of 600 bytes so far, of which 500 were sent and 200 are acknowledged. The append at `offset`, which HEAD
+  /// has reported, is under way.
+  private func appending(at offset: UInt64) -> ClientScript {
+    var client = ClientScript.created(600)
+    client.send(upTo: 500)
+    client.interim(["Upload-Offset": "200"])
+    client.lose()
+    _ = client.machine.takeNotes()
+    told(&client, offset)
+    #expect(client.next == "PATCH \(offset)")
+    return client
+  }
+
+  private func told(_ client: inout ClientScript, _ offset: UInt64) {
+    #expect(client.next == "HEAD")
+    client.answer(204, ["Upload-Offset": "\(offset)", "Upload-Complete": "?0"])
+  }
+
+  /// The append is refused because the upload resource is at this offset.
+  private func refuse(_ client: inout ClientScript, _ offset: UInt64) {
+    if client.answer(409, ["Upload-Offset": "\(offset)", "Upload-Complete": "?0"]) == .wait { client.goOn() }
+  }
+
+  @Test("one 409 with a higher offset counts if HEAD repeats the refused one, or an outdated or impossible one")
+  func higherConflict() {
+    for (offset, used) in [
+      (250, 300), (280, 280), (299, 299), (300, 300), (301, 301), (499, 499), (500, 500), (501, 300), (100, 300),
+      (199, 300), (200, 200),
+    ] as [(UInt64, UInt64)] {
+      var client = appending(at: 250)
+      refuse(&client, 300)
+      told(&client, offset)
+      #expect(client.next == "PATCH \(used)", "\(offset): \(client.next)")
+    }
+    // The highest believable offset.
+    var client = appending(at: 250)
+    refuse(&client, 500)
+    told(&client, 250)
+    #expect(client.next == "PATCH 500")
+  }
+
+  @Test("a lower offset counts if the same append is refused twice with it, and an impossible one changes nothing")
+  func lowerConflict() {
+    var client = appending(at: 300)
+    for (refusal, next) in [(250, 300), (9999, 300), (260, 300), (250, 300), (250, 250)] as [(UInt64, UInt64)] {
+      refuse(&client, refusal)
+      told(&client, 300)
+      #expect(client.next == "PATCH \(next)", "\(refusal)")
+    }
+    client = appending(at: 300)
+    for (refusal, next) in [(250, 300), (9999, 300), (250, 250)] as [(UInt64, UInt64)] {
+      refuse(&client, refusal)
+      told(&client, 300)
+      #expect(client.next == "PATCH \(next)", "\(refusal)")
+    }
+  }
+
+  @Test("a conflict is forgotten when an append elsewhere is refused as well, or succeeds")
+  func outdatedConflict() {
+    var client = appending(at: 250)
+    refuse(&client, 300)
+    told(&client, 250)
+    #expect(client.next == "PATCH 300")
+    var refused = client
+    refuse(&refused, 300)
+    told(&refused, 250)
+    #expect(refused.next == "PATCH 250")
+
+    client.send(upTo: 400)
+    client.answer(204)
+    #expect(client.next == "PATCH 400" && client.machine.acknowledged == 400)
+    client.lose()
+    for _ in 0..<2 where client.next == "HEAD" {
+      if client.answer(204, ["Upload-Offset": "250", "Upload-Complete": "?0"]) == .wait { client.goOn() }
+    }
+    #expect(client.next == "PATCH 250")
+    #expect(client.machine.takeNotes() == [.serverWentBack(from: 400, to: 250)])
+  }
 }
