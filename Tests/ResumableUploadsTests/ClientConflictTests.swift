@@ -202,4 +202,18 @@ import Testing
     #expect(client.next == "PATCH 250")
     #expect(client.machine.takeNotes() == [.serverWentBack(from: 400, to: 250)])
   }
+
+  @Test("an outdated HEAD yields to a conflict at exactly the acknowledged offset")
+  func conflictAtAcknowledged() {
+    var client = appending(at: 250)
+    for _ in 0..<2 {
+      #expect(client.next == "PATCH 250")
+      refuse(&client, 200)
+      told(&client, 250)
+    }
+    #expect(client.next == "PATCH 200")
+    client.lose()
+    told(&client, 100)
+    #expect(client.next == "PATCH 200")
+  }
 }

@@ -628,4 +628,125 @@ import Testing
     }
     #expect(ClientAnswer(status: 405, fields: [:]).allowedMethods == [])
   }
+
+  @Test("statuses from 300 on are no successes", arguments: [300, 301, 399])
+  func noSuccess(_ status: Int) {
+    var client = ClientScript.created(500)
+    var asking = client
+    #expect(client.answer(status) == .fail(.refused(status: status)))
+    asking.lose()
+    #expect(asking.answer(status) == .fail(.refused(status: status)))
+    for version in [nil, "8"] {
+      var cancelled = ClientScript.created(500)
+      cancelled.perform(cancelled.machine.cancel())
+      cancelled.answer(status, version.map { [InteropVersion.fieldName: $0] } ?? [:])
+      #expect(cancelled.failure == .cancelled && !cancelled.machine.isForgotten)
+    }
+    // A question that something else answers is repeated if the caller limits the time of refusals.
+    var question = ClientScript.live(500) { ($0.discovers, $0.retriesRefusals) = (true, true) }
+    question.start()
+    #expect(question.answer(status, [InteropVersion.fieldName: "8"]) == .wait)
+  }
+
+  @Test("a cancellation is confirmed by a success of the protocol", arguments: [200, 202, 299])
+  func cancelledByVersion(_ status: Int) {
+    for version in [nil, "8", "6"] {
+      var client = ClientScript.created(500)
+      client.perform(client.machine.cancel())
+      client.answer(status, version.map { [InteropVersion.fieldName: $0] } ?? [:])
+      #expect(client.failure == .cancelled && client.machine.isForgotten == (version != nil))
+    }
+  }
+
+  @Test("a 400 to OPTIONS is a plain server's, and repeated 500s end the rest of a stream")
+  func refusedQuestions() {
+    var client = ClientScript.live(500) { ($0.discovers, $0.retriesRefusals) = (true, true) }
+    client.start()
+    client.answer(400, ["Allow": "POST"])
+    #expect(client.next == "unsupported")
+    client = .live(500) { $0.discovers = true }
+    client.perform(client.machine.start(client.supply, after: 200))
+    for _ in 0..<2 {
+      #expect(client.answer(500) == .wait)
+      client.goOn()
+    }
+    #expect(client.answer(500) == .fail(.refused(status: 500)))
+  }
+
+  @Test("after a 413 to the rest of a file, parts of half of this rest follow")
+  func refusedRest() {
+    var client = ClientScript.file(500)
+    client.perform(client.machine.start(client.supply, after: 200))
+    client.answer(413, isEarly: true)
+    client.answer(405)
+    client.answer(201, location: Self.upload)
+    #expect(client.next == "PATCH 0" && client.request?.content == .bytes(from: 200, maximum: 150))
+  }
+
+  @Test("silence is no completion if it came early, or if nothing was to be completed")
+  func silences() {
+    var client = ClientScript.file(500)
+    client.start()
+    client.interim(location: Self.upload)
+    client.sendAll()
+    client.answer(200, isEarly: true)
+    #expect(client.next == "HEAD")
+    client.insist(404)
+    #expect(client.next == "CREATE")
+
+    client = streaming()
+    client.sendAll()
+    client.answer(200, silent: true)
+    #expect(client.next == "HEAD")
+    client.grow(to: 500, isFinished: true)
+    client.insist(404)
+    #expect(client.next == "CREATE")
+  }
+
+  @Test("an upload that ended is not complete, although all of it was acknowledged, nor one that only HEAD called so")
+  func endedAtEnd() {
+    var client = ClientScript.created(500, isFinished: true)
+    client.sendAll()
+    client.interim(["Upload-Offset": "500"])
+    client.lose()
+    client.answer(410)
+    #expect(client.next == "CREATE")
+
+    client = .created(500, isFinished: true)
+    client.sendAll()
+    client.lose()
+    client.answer(204, ["Upload-Offset": "500", "Upload-Complete": "?1"])
+    #expect(client.next == "PATCH 500" && client.answer(503) == .wait)
+    client.goOn()
+    client.insist(404)
+    #expect(client.next == "CREATE")
+  }
+
+  @Test("if the server has more than it had reported, the upload continues in spite of a gap or a pause")
+  func gapWithdrawn() {
+    for pause in [nil, 200..<350] as [Range<UInt64>?] {
+      var client = ClientScript.created(500)
+      client.send(upTo: 400)
+      client.lose()
+      client.supply = Supply(oldest: 350, head: 500, isFinished: false, pause: pause)
+      client.answer(204, ["Upload-Offset": "200", "Upload-Complete": "?0"])
+      #expect(client.next == "PATCH 200" && client.fields["Upload-Complete"] == "?1" && client.maximum == 0)
+      client.lose()
+      client.answer(204, ["Upload-Offset": "400", "Upload-Complete": "?0"])
+      #expect(client.next == "PATCH 400" && client.fields["Upload-Complete"] == "?0" && client.maximum == nil)
+    }
+  }
+
+  @Test("a finished stream that does not fit continues in a part whose length counts from its own beginning")
+  func lastParts() {
+    var client = ClientScript.created(500, isFinished: true, limits: "max-size=200")
+    #expect(client.maximum == 200 && client.fields["Upload-Complete"] == "?0")
+    client.sendAll()
+    client.answer(204)
+    #expect(client.next == "PATCH 200" && client.maximum == 0 && client.fields["Upload-Complete"] == "?1")
+    client.answer(200)
+    #expect(client.next == "CREATE" && client.machine.base == 200)
+    client.answer(201, ["Upload-Limit": "max-size=1000"], location: ClientScript.other)
+    #expect(client.next == "PATCH 0" && client.maximum == 300 && client.fields["Upload-Length"] == "300")
+  }
 }

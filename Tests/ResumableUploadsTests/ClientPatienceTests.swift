@@ -173,6 +173,14 @@ import Testing
       client.answer(204, ["Upload-Offset": "\(offset)"])
       #expect(client.next == "PATCH \(offset)" && client.machine.advances == advances, "\(offset)")
     }
+    // After new bytes, the same applies to the next upload that follows a missing one.
+    client.lose()
+    client.insist(404)
+    #expect(client.next == "CREATE")
+    client.interim(location: ClientScript.upload)
+    client.sendAll()
+    client.interim(["Upload-Offset": "1"])
+    #expect(client.machine.advances == 7)
   }
 
   @Test(
@@ -403,5 +411,65 @@ import Testing
     client.goOn()
     client.answer(204, ["Upload-Offset": "250"])
     #expect(client.next == "PATCH 250" && client.machine.patience.shortAppends == 3, "nothing of it was sent")
+  }
+
+  @Test("an append is short if less than half of it and less than 64 KiB are stored")
+  func shortAppends() {
+    for (size, stored, isShort) in [
+      (1000, 1, true), (1000, 499, true), (1000, 500, false), (200_000, 65_535, true), (200_000, 65_536, false),
+    ] as [(UInt64, UInt64, Bool)] {
+      var client = ClientScript.created(1_000_000) { $0.appendSize = size }
+      client.machine.patience.shortAppends = 2
+      client.sendAll()
+      client.answer(204, ["Upload-Offset": "\(stored)", "Upload-Complete": "?0"])
+      client.answer(204, ["Upload-Offset": "\(stored)", "Upload-Complete": "?0"])
+      #expect(client.machine.patience.shortAppends == (isShort ? 3 : 0), "\(stored) of \(size)")
+    }
+    for count in [1, 5] {
+      var client = ClientScript.created(1_000_000)
+      client.sendAll()
+      client.machine.patience.shortAppends = count
+      client.interim(["Upload-Offset": "65535"])
+      #expect(client.machine.patience.shortAppends == count)
+      client.interim(["Upload-Offset": "65536"])
+      #expect(client.machine.patience.shortAppends == 0)
+    }
+  }
+
+  @Test("only the end of a stream that the server has stored is given up after many lost uploads")
+  func lostEnds() {
+    for (isFinished, acknowledged, detours, restarts, isLast) in [
+      (true, 500, 8, 8, true), (true, 500, 8, 7, false), (true, 500, 7, 8, false), (true, 499, 8, 8, false),
+      (false, 500, 8, 8, false),
+    ] {
+      var client = ClientScript.created(500, isFinished: isFinished)
+      client.sendAll()
+      client.interim(["Upload-Offset": "\(acknowledged)"])
+      // 410 has come before.
+      client.machine.patience.missing = 1
+      (client.machine.patience.detours, client.machine.patience.restarts) = (detours, restarts)
+      client.answer(410)
+      #expect(client.next == (isLast ? "fail" : "CREATE"), "\(acknowledged) \(detours) \(restarts)")
+    }
+    // A file begins again.
+    var client = ClientScript.created(500, isFinished: true) { $0.length = 500 }
+    client.sendAll()
+    client.interim(["Upload-Offset": "500"])
+    client.machine.patience.missing = 1
+    (client.machine.patience.detours, client.machine.patience.restarts) = (8, 8)
+    client.answer(410)
+    #expect(client.next == "CREATE")
+  }
+
+  @Test("a surplus that may still end is asked for three times in a row")
+  func openSurplus() {
+    var client = ClientScript.live(500)
+    client.perform(client.machine.resume(url: ClientScript.upload, base: 0, version: .newest))
+    for count in 1...3 {
+      #expect(client.next == "HEAD" && client.machine.takeNotes().isEmpty)
+      if client.answer(204, ["Upload-Offset": "900"]) == .wait { client.goOn() }
+      #expect(client.machine.confirmedSurplus == (count == 2 ? 900 : nil), "\(count)")
+    }
+    #expect(client.machine.takeNotes() == [.impossibleOffset(900)])
   }
 }

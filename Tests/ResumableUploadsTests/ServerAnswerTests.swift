@@ -240,4 +240,30 @@ struct ServerAnswerTests {
       #expect(distances.first.map { $0 >= ProgressSchedule.interval } != false)
     }
   }
+
+  @Test("with a limit, the first announcements follow after 0.2 s, 1.6 s, 12.8 s and so on, up to 39 days")
+  func limitedDistances() {
+    var schedule = ProgressSchedule(limit: 100)
+    #expect(schedule.accepted(now: 0) == .announce && schedule.kept(1, now: 0) == .announce)
+    var last: Int64 = 0
+    for number in 0..<12 {
+      let due = last + ProgressSchedule.interval << (3 * Int64(min(number, 8)))
+      #expect(schedule.kept(1 << 30, now: due - 1) == .setTimer(at: due), "\(number)")
+      #expect(schedule.timerFired(now: due) == .announce)
+      last = due
+    }
+  }
+
+  @Test("bytes are announced at the end of the interval, or once they are a 128th of the transfer")
+  func exactSchedule() {
+    var schedule = ProgressSchedule()
+    #expect(schedule.kept(100, now: 7) == .announce)
+    #expect(schedule.kept(1, now: 6 + ProgressSchedule.interval) == .setTimer(at: 7 + ProgressSchedule.interval))
+    #expect(schedule.kept(1, now: 7 + ProgressSchedule.interval) == .announce)
+    for (more, isAnnounced) in [(4 << 20, true), ((4 << 20) - 1, false)] as [(UInt64, Bool)] {
+      schedule = ProgressSchedule()
+      #expect(schedule.kept((512 << 20) - more, now: 0) == .announce)
+      #expect((schedule.kept(more, now: 1) == .announce) == isAnnounced)
+    }
+  }
 }

@@ -81,7 +81,7 @@ struct ServerRequestTests {
     for type in ["application/octet-stream", "application/partial-uploads", nil] {
       #expect(patch(fields, type: type) == .refuse(.mediaType, .none))
     }
-    for type in ["application/partial-upload", "Application/Partial-Upload ; x=y"] {
+    for type in ["application/partial-upload", "Application/Partial-Upload ; x=y", "application/partial-upload\t;x"] {
       guard case .append = patch(fields, type: type) else {
         Issue.record("\(type) is refused")
         continue

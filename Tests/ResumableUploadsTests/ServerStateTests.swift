@@ -450,6 +450,12 @@ struct ServerStateTests {
     var state = try Self.holding(60, limits: limits)
     #expect(state.append(Self.request(60, .sized(41))) == .refuse(.representationTooLarge))
     #expect(state.append(Self.request(60, .sized(40))) == .begin(replacing: nil))
+    #expect(state.received(40, by: 2) == .init(count: 40, refusal: nil))
+    // The minimum applies from the first byte on.
+    limits.minimumAppendSize = 10
+    #expect(throws: UploadRefusal.contentTooSmall) { try Self.resource(Self.request(0, .sized(1)), limits: limits) }
+    state = try Self.holding(1, limits: limits)
+    #expect(state.append(Self.request(1, .sized(0))) == .refuse(.contentTooSmall))
   }
 
   @Test("a transfer whose content ends before the length is over, and another one continues")

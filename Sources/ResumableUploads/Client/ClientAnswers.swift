@@ -203,7 +203,7 @@ extension UploadClientStateMachine {
   /// Whether the server may refuse resumability because the representation is too small, or possibly too small
   /// (`min-size`, section "Limits").
   private var isBelowMinimum: Bool {
-    guard let minimum = server.limits.minimumSize, minimum > 0, !isOptimistic, configuration.discovers else {
+    guard let minimum = server.limits.minimumSize, !isOptimistic, configuration.discovers else {
       return false
     }
     return configuration.length ?? 0 < minimum
