@@ -13,7 +13,9 @@ import UploadClient
 @Suite("Checkpoints of downloads")
 struct DownloadCheckpointTests {
   /// What has happened to the part since then.
-  private enum Fate: CaseIterable { case same, longer, shorter, gone, other, renamed, link, twoNames, empty }
+  private enum Fate: CaseIterable {
+    case same, longer, shorter, gone, other, renamed, link, twoNames, empty, withoutBytes, oneByte, reborn, unborn
+  }
 
   @Test(
     "a part counts up to its reliable length, and another file never counts", arguments: Fate.allCases, [true, false])
@@ -25,7 +27,10 @@ struct DownloadCheckpointTests {
     var checkpoint = DownloadCheckpoint(
       DownloadResumeData(
         path: path, inode: UInt64(status.st_ino), birth: WallClock(birthOf: path, in: AT_FDCWD)?.sinceEpoch,
-        byteCount: 60, validator: fate == .empty ? "" : "\"a\"", length: 500))
+        byteCount: 60, validator: fate == .empty ? "" : "\"a\"", length: 500, digest: "sha-256=:AA==:"))
+    // The inode of a removed file gets another file, or a file system does not report times.
+    if fate == .reborn { checkpoint.data.birth = 1 }
+    if fate == .unborn { checkpoint.data.birth = nil }
     if !isSameBoot { checkpoint.boot = "another" }
     let copy = try #require(DownloadCheckpoint(checkpoint.text))
     #expect(copy == checkpoint)
@@ -55,10 +60,31 @@ struct DownloadCheckpointTests {
     case .twoNames:
       link(path, path + "2")
       expected = nil
-    case .empty: expected = nil
+    case .empty, .reborn: expected = nil
+    case .unborn: break
+    case .withoutBytes:
+      truncate(path, 0)
+      expected = nil
+    case .oneByte:
+      truncate(path, 1)
+      expected = 1
     }
+    #expect(copy.isFile(path) == ![.gone, .other, .renamed, .link, .reborn].contains(fate))
     #expect(copy.found?.byteCount == expected)
     #expect(expected == nil || copy.found?.validator == "\"a\"" && copy.found?.length == 500)
+  }
+
+  @Test("a boot has the identity that the kernel gives it, and the file with it is closed")
+  func boot() async throws {
+    let text = String(decoding: try fileContents("/proc/sys/kernel/random/boot_id"), as: UTF8.self)
+    let identity = String(text.prefix { $0 != "\n" })
+    #expect(identity.utf8.count == 36)
+    // In a process without standard input, the file gets the descriptor 0.
+    await #expect(processExitsWith: .success) { [identity = identity as String] in
+      close(0)
+      guard DownloadCheckpoint.currentBoot == identity, fcntl(0, F_GETFD) < 0 else { exit(1) }
+      exit(0)
+    }
   }
 
   @Test("an invalid text is not a checkpoint", arguments: Seed.several(4))

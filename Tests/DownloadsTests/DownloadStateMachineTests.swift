@@ -274,8 +274,125 @@ struct DownloadStateMachineTests {
       // Of the next version, from a server that ignores If-Range.
       let later = [("ETag", "\"\(number + 1)\""), ("Content-Range", "bytes 4-19/20")]
       let answer = machine.answered(HTTPResponse(206, later))
-      #expect(answer == .startOver(.range))
+      #expect(answer == .startOver(.range) && machine.count == 0 && machine.begin().all.isEmpty)
     }
+  }
+
+  @Test(
+    "a response that no request of the client asked for is not valid, and another coding is not either",
+    arguments: [
+      (0, 206, ["Content-Range": "bytes 0-9/10"], "it answered 206 to a request without a range"),
+      (0, 412, [:], "it answered 412 to a request without a range or a condition"),
+      (0, 416, ["Content-Range": "bytes */0"], "it answered 416 to a request without a range or a condition"),
+      (
+        0, 200, ["Content-Encoding": "gzip"],
+        "its response has Content-Encoding: gzip, although the request accepts none"
+      ),
+      (
+        4, 206, ["Content-Range": "bytes 4-9/10", "Content-Encoding": "br"],
+        "its response has Content-Encoding: br, although the request accepts none"
+      ),
+      (0, 200, ["Content-Encoding": "Identity"], nil), (0, 200, ["Transfer-Encoding": "chunked"], nil),
+      (0, 200, ["Transfer-Encoding": "gzip"], "its Transfer-Encoding is not chunked: gzip"),
+      (0, 200, ["Content-Length": "1:"], "its Content-Length is not a number: 1:"),
+      (0, 200, ["Content-Length": "/1"], "its Content-Length is not a number: /1"),
+      (0, 200, ["Content-Length": "0987654321"], nil),
+    ] as [(Int, Int, [String: String], String?)])
+  func notAsked(_ count: Int, _ status: Int, _ fields: [String: String], _ words: String?) {
+    var machine = count > 0 ? interrupted(count, length: 10) : DownloadStateMachine()
+    if count == 0 { _ = machine.begin() }
+    let before = machine
+    let answer = machine.answered(HTTPResponse(status, fields.map { ($0.key, $0.value) }))
+    #expect(answer == (words.map { .broken($0) } ?? .content(from: 0, reason: nil)))
+    #expect(words == nil || machine == before, "it changes nothing")
+    if let text = fields["Content-Length"], words == nil { #expect(machine.length == UInt64(text)) }
+  }
+
+  @Test("a response without the version of the existing bytes probably comes from another server, unless it is partial")
+  func doubtful() {
+    let fields =
+      [
+        [], [("ETag", "\"a\"")], [("ETag", "W/\"b\"")], [("Last-Modified", "Sun, 06 Nov 1994 08:49:37 GMT")],
+      ] as [[(String, String)]]
+    for validator in [nil, "\"a\"", "Sun, 06 Nov 1994 08:49:37 GMT"] as [String?] {
+      for count in [0, 4] as [UInt64] {
+        var machine = DownloadStateMachine()
+        if let validator {
+          machine = DownloadStateMachine(
+            resuming: DownloadResumeData(path: "p", inode: 1, byteCount: count, validator: validator, length: nil))
+        }
+        let range = machine.begin()
+        #expect(range.all.isEmpty == (validator == nil || count == 0))
+        for (number, names) in fields.enumerated() {
+          let isDoubtful = machine.isDoubtful(HTTPResponse(200, names))
+          let lacksTag = number == 0 || number == 3
+          let isExpected = !range.all.isEmpty && (validator == "\"a\"" ? lacksTag : number == 0)
+          #expect(isDoubtful == isExpected, "\(validator ?? "none"), \(count), \(names)")
+          for status in [199, 201, 206, 412, 416] { #expect(!machine.isDoubtful(HTTPResponse(status, names))) }
+        }
+      }
+    }
+  }
+
+  @Test(
+    "a server that accepts no ranges is not asked for one",
+    arguments: [("none", false), ("None", false), ("bytes", true), (nil, true)] as [(String?, Bool)])
+  func acceptedRanges(_ value: String?, _ isContinued: Bool) {
+    var machine = DownloadStateMachine()
+    _ = machine.begin()
+    let fields = [("ETag", "\"a\"")] + (value.map { [("Accept-Ranges", $0)] } ?? [])
+    let answer = machine.answered(HTTPResponse(200, fields))
+    let isTaken = machine.received(4)
+    #expect(answer == .content(from: 0, reason: nil) && isTaken)
+    #expect(machine.validator == (isContinued ? "\"a\"" : nil) && machine.isResumable == isContinued)
+    let next = machine.begin()
+    #expect(next["Range"] == (isContinued ? "bytes=4-" : nil) && next["If-Range"] == (isContinued ? "\"a\"" : nil))
+    #expect(machine.count == (isContinued ? 4 : 0))
+  }
+
+  @Test("each step of a download from three responses has the exact effect")
+  func steps() {
+    var machine = DownloadStateMachine()
+    #expect(machine.begin().all.isEmpty && machine.count == 0 && !machine.isResumable && !machine.reachesEnd)
+    let whole = HTTPResponse(200, [("ETag", "\"a\""), ("Content-Length", "10"), ("Repr-Digest", "sha-256=:AA==:")])
+    var answer = machine.answered(whole)
+    #expect(answer == .content(from: 0, reason: nil) && machine.digest == "sha-256=:AA==:" && machine.reachesEnd)
+    #expect(!machine.isResumable, "there are no bytes")
+    var isTaken = machine.received(3)
+    #expect(isTaken && machine.count == 3 && machine.isResumable)
+    #expect(machine.ended(isWhole: true) == .broken && machine.ended(isWhole: false) == .broken)
+    let range = machine.begin()
+    #expect(range["Range"] == "bytes=3-" && range["If-Range"] == "\"a\"" && !machine.reachesEnd)
+    #expect(machine.ended(isWhole: true) == .broken, "there is no response")
+    answer = machine.answered(part("bytes 3-6/10"))
+    #expect(answer == .content(from: 3, reason: nil) && !machine.reachesEnd && machine.length == 10)
+    isTaken = machine.received(3)
+    #expect(isTaken && machine.ended(isWhole: true) == .broken)
+    isTaken = machine.received(1)
+    #expect(isTaken && machine.ended(isWhole: true) == .goOn && machine.ended(isWhole: false) == .broken)
+    #expect(machine.begin()["Range"] == "bytes=7-")
+    answer = machine.answered(part("bytes 7-9/*"))
+    #expect(answer == .content(from: 7, reason: nil) && machine.reachesEnd && machine.digest == "sha-256=:AA==:")
+    isTaken = machine.received(3)
+    #expect(isTaken && machine.ended(isWhole: true) == .complete && machine.ended(isWhole: false) == .broken)
+    machine.lost(from: 11)
+    #expect(machine.count == 10)
+    machine.lost(from: 9)
+    #expect(machine.count == 9)
+    isTaken = machine.received(2)
+    #expect(!isTaken && machine == DownloadStateMachine())
+  }
+
+  @Test("a part of unknown total length is followed by a request for the rest, whose 416 states the length")
+  func unknownTotal() {
+    var machine = interrupted(4, length: nil)
+    var answer = machine.answered(part("bytes 4-5/*"))
+    let isTaken = machine.received(2)
+    #expect(answer == .content(from: 4, reason: nil) && isTaken && machine.length == nil)
+    #expect(machine.ended(isWhole: true) == .goOn && machine.begin()["Range"] == "bytes=6-")
+    let fields = [("ETag", "\"a\""), ("Content-Range", "bytes */6"), ("Repr-Digest", "sha-256=:AA==:")]
+    answer = machine.answered(HTTPResponse(416, fields))
+    #expect(answer == .complete && machine.length == 6 && machine.count == 6 && machine.digest == "sha-256=:AA==:")
   }
 }
 
