@@ -100,7 +100,6 @@ extension FileDownload {
     }
     if file.isStream {
       // The reader may never read the waiting bytes.
-      machine.lost(from: file.written)
       return end(error, resumeData: nil)
     }
     file.whenWritten { [self] in
@@ -128,7 +127,6 @@ extension FileDownload {
     isEnding = true
     stopRequest()
     for timer in [retryTimer, progressTimer] { timer.map { session?.loop.cancel($0) } }
-    (retryTimer, progressTimer) = (nil, nil)
   }
 
   private func end(_ error: DownloadError?, verified: String? = nil, resumeData: DownloadResumeData?) {

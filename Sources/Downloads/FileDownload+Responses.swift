@@ -47,7 +47,6 @@ extension FileDownload {
       self.response = response
       refused("the server broke the protocol: \(words)", kind: .protocolBroken)
     case .fail(let words):
-      stopRequest()
       self.response = response
       fail(
         DownloadError(
@@ -56,7 +55,6 @@ extension FileDownload {
       stopRequest()
       if discard(reason, before) { send(sent) }
     case .complete:
-      stopRequest()
       self.response = response
       contentStart = machine.count
       complete()
@@ -140,7 +138,6 @@ extension FileDownload {
         case .success(let outcome): outcome.bodyFailure
         case .failure(let error): error
         }
-      reception = .nothing
       if case .success(let outcome) = result { self.response?.trailers = outcome.response.trailers }
       switch machine.ended(isWhole: failure == nil) {
       case .complete: complete()
@@ -149,7 +146,6 @@ extension FileDownload {
       }
     case .other(var response):
       response.body = otherBody
-      reception = .nothing
       judge(response)
     case .nothing:
       guard case .failure(let error) = result else {
