@@ -307,6 +307,7 @@ struct DownloadAnswersTests {
     }
     let (summary, _, _) = try await download(server.url, from: 0)
     #expect(summary.error?.kind == .exists && summary.resumeData == nil, "\(summary)")
+    #expect(summary.error?.systemError?.operation.hasPrefix("rename ") == true, "\(summary)")
     #expect(Set(directory.names) == ["file", "file.part"])
     #expect(try directory.contents("file") == Array("mine".utf8) && directory.contents("file.part") == Self.content)
   }
@@ -343,6 +344,7 @@ struct DownloadAnswersTests {
     }
     #expect(summary.error?.kind == .protocolBroken && summary.resumeData == nil, "\(summary)")
     #expect(summary.error?.description.contains("different lengths") == true, "\(summary)")
+    #expect(summary.response?["Content-Length"] == "105", "\(summary)")
     #expect(startedOver == [10, 10])
     #expect(requests == ["1 from 0", "2 from 10", "3 from 0", "4 from 10", "5 from 0", "6 from 10"])
     #expect(directory.names == [])
