@@ -83,12 +83,7 @@ final class CircularStorage: Sendable {
     (copyDescriptor, hasCopier, isTaken) = (-1, false, false)
     mapping = memory
     (words, base) = (mapping.words, mapping.base)
-    // No thread of that process waits or reads any more.
-    words.pointee.consumerWaits.store(false, ordering: .relaxed)
-    words.pointee.producerWaits.store(0, ordering: .relaxed)
-    words.pointee.copierWaits.store(.max, ordering: .relaxed)
-    words.pointee.pinned.store(CircularWords.nothingPinned, ordering: .relaxed)
-    words.pointee.pinnedByCopier.store(CircularWords.nothingPinned, ordering: .relaxed)
+    // What that process's threads waited for or read matters only to a producer, and there is none.
     words.pointee.finished.store(true, ordering: .sequentiallyConsistent)
   }
 
