@@ -63,7 +63,7 @@ struct DownloadEventsTests {
     }
   }
 
-  private struct Result {
+  private struct Course {
     var events: [String] = []
     var all: [DownloadEvent] = []
     var heads: [ServerConnection.Head] = []
@@ -83,7 +83,7 @@ struct DownloadEventsTests {
   private func download(
     _ answers: [String], from count: Int = 0, path: String = "/x",
     _ change: (inout FileDownload.Configuration) -> Void = { _ in }
-  ) async throws -> Result {
+  ) async throws -> Course {
     let heads = try EventLog<ServerConnection.Head>()
     let server = try ScriptedServer { connection, _ in
       let head = try connection.head()
@@ -99,7 +99,7 @@ struct DownloadEventsTests {
     var all: [DownloadEvent] = []
     for await event in FileDownload(configuration).events(on: try UploadSession()) { all.append(event) }
     guard case .ended(let summary)? = all.last else { throw TestFailure("there is no end: \(all)") }
-    return Result(events: all.compactMap(Self.text), all: all, heads: heads.all, summary: summary)
+    return Course(events: all.compactMap(Self.text), all: all, heads: heads.all, summary: summary)
   }
 
   // MARK: Outages
@@ -411,7 +411,7 @@ struct DownloadEventsTests {
   // MARK: Pipes
 
   /// The download into a pipe, and what the pipe then contains.
-  private func piped(_ answers: [String]) async throws -> (Result, String) {
+  private func piped(_ answers: [String]) async throws -> (Course, String) {
     var ends: [Int32] = [-1, -1]
     try #require(pipe(&ends) == 0)
     defer { for end in ends { close(end) } }

@@ -227,7 +227,7 @@ struct SpoolFormatTests {
     shape.first = random.chance(50) ? 0 : .random(in: 0...9, using: &random)
     shape.length = random.chance(30) ? 4064 - shape.first : .random(in: 1...20, using: &random)
     if shape.length > 3, random.chance(60) {
-      shape.holeStart = shape.first + .random(in: 1...shape.length - 2, using: &random)
+      shape.holeStart = shape.first + UInt16.random(in: 1...shape.length - 2, using: &random)
       shape.holeLength = .random(in: 1...shape.first + shape.length - shape.holeStart - 1, using: &random)
     }
     return shape
