@@ -500,6 +500,23 @@ struct SpoolFormatTests {
     withExtendedLifetime(folder) {}
   }
 
+  @Test(
+    "a new folder must be synced, and the parent of an existing one may be closed to this process",
+    arguments: [(true, EACCES), (true, EIO), (false, EACCES), (false, EIO)] as [(Bool, Int32)])
+  func parents(isNew: Bool, code: Int32) throws {
+    let disk = TestDisk()
+    if !isNew { for path in ["/spool", "/spool/s"] { try disk.makeFolder(path, mode: 0o700) } }
+    disk.lasting[.synchronizeFolder] = (from: 1, code: code)
+    let isOpened = (try? SpoolFolder(directory: "/spool", stream: "s", disk: disk)) != nil
+    #expect(isOpened == (!isNew && code == EACCES))
+    disk.lasting = [:]
+    // The next attempt continues with what exists.
+    _ = try SpoolFolder(directory: "/spool", stream: "s", disk: disk)
+    let other = TestDisk()
+    other.lasting[.makeFolder] = (from: 2, code: code)
+    #expect(throws: SpoolError.self) { _ = try SpoolFolder(directory: "/spool", stream: "s", disk: other) }
+  }
+
   // MARK: Limits of calls
 
   @Test("each limit of a spool file is exact, and a refused call changes nothing")

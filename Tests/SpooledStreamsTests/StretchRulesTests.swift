@@ -398,6 +398,28 @@ struct StretchRulesTests {
     #expect(!shared.isThere)
   }
 
+  @Test("a file has space for a buffer besides its limit, whatever its size")
+  func sizes() {
+    for (buffer, size) in [(-1, 1 << 20), (0, 1 << 20), (65_536, 65_536 + 1 << 20), (.max, (1 << 52) + 1 << 20)]
+      as [(Int, UInt64)]
+    { #expect(StreamSpool.sizeBesidesLimit(buffer: buffer) == size, "\(buffer)") }
+  }
+
+  @Test("a full or broken disk may recover, and a wrong file or configuration does not")
+  func mayPass() {
+    for (code, mayPass) in [
+      (ENOSPC, true), (EDQUOT, true), (EMFILE, true), (ENOMEM, true), (EACCES, false), (ENOENT, false),
+    ]
+      as [(Int32, Bool)]
+    {
+      let error = SpoolError(.system(SystemError(operation: "open", code: code)), path: "")
+      #expect(error.mayPass == mayPass, "\(code)")
+    }
+    for cause in [.notASpool, .truncated, .full, .damagedHeader, .inUse(nil)] as [SpoolError.Cause] {
+      #expect(!SpoolError(cause, path: "").mayPass, "\(cause)")
+    }
+  }
+
   // MARK: With its thread
 
   @Test(
