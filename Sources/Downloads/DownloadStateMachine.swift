@@ -165,8 +165,8 @@ package struct DownloadStateMachine: Equatable {
     let isSame = validator != nil && Self.validator(response) == validator
     // With chunks, a length is meaningless (RFC 9112, section 6.3).
     let stated = response["Transfer-Encoding"] == nil ? response["Content-Length"].flatMap(Self.byteCount) : nil
-    if isSame, let length, let stated, stated != length {
-      // One version has one length, as for a 206. A request for everything has forgotten the former one.
+    if asked > 0, isSame, let length, let stated, stated != length {
+      // One version has one length, as for a 206.
       return contradicted()
     }
     let reason: DownloadRestart? = asked > 0 ? (isSame ? .ignored : .changed) : nil

@@ -261,6 +261,15 @@ struct DownloadStateMachineTests {
     }
   }
 
+  @Test("without a request for the rest, another length is not a contradiction")
+  func notAskedForRest() {
+    // The bytes of the resume data were lost, so everything is requested.
+    var machine = DownloadStateMachine(
+      resuming: DownloadResumeData(path: "p", inode: 1, byteCount: 0, validator: "\"a\"", length: 10))
+    let answer = machine.answered(HTTPResponse(200, [("ETag", "\"a\""), ("Content-Length", "11")]))
+    #expect(answer == .content(from: 0, reason: nil) && machine.length == 11)
+  }
+
   @Test("a part of another version with another length is not a contradiction")
   func changedAgain() {
     var machine = DownloadStateMachine()
