@@ -188,7 +188,8 @@ struct StretchRulesTests {
     capture(10_000)
     #expect(writer.byteCountInMemory == 10_000 && copy(hasRoom: false) == .blocked(SpoolError(.full, path: file.path)))
     #expect(writer.position == 0 && !writer.isDirty && asked == [8192])
-    #expect(copy() == .some && writer.position == 10_000 && writer.isDirty && asked == [8192, 8192, 1808])
+    #expect(
+      copy() == StretchWriter.Copied.some && writer.position == 10_000 && writer.isDirty && asked == [8192, 8192, 1808])
     #expect(writer.keptByteCount == 10_000 && writer.byteCountInMemory == 0 && file.head == 10_000)
     // The incomplete block exists nowhere else yet.
     #expect(ends.producer.freeByteCount == (64 << 10) - (10_000 - 2 * 4064))
@@ -202,7 +203,7 @@ struct StretchRulesTests {
     // Complete blocks are enough if nothing else has changed.
     capture(9000)
     #expect(try !writer.synchronizeBlocks(from: 0), "not all is copied")
-    #expect(copy() == .some)
+    #expect(copy() == StretchWriter.Copied.some)
     #expect(try !writer.synchronizeBlocks(from: 4 * 4064 + 1), "the block begins too early")
     stretch.noteWithRelease("new")
     #expect(try !writer.synchronizeBlocks(from: 0) && writer.hasNewResumption)
@@ -211,7 +212,7 @@ struct StretchRulesTests {
     #expect(file.checkpoint.head == 10_000)
     capture(4064)
     #expect(ends.producer.pause(5) == true)
-    #expect(copy() == .some)
+    #expect(copy() == StretchWriter.Copied.some)
     #expect(try !writer.synchronizeBlocks(from: 0), "there is a pause")
     try writer.commit(sync: true)
     #expect(file.checkpoint.pauses == [SpoolPause(position: 23_064, length: 5)] && file.checkpoint.head == 23_064)
@@ -237,8 +238,10 @@ struct StretchRulesTests {
 
     // A copy has a limit, which it may exceed by less than its buffer.
     capture(30_000)
-    #expect(copy(atMost: 8192) == .some && writer.position == 23_064 + 8192)
-    #expect(copy(atMost: 8193) == .some && writer.position == 23_064 + 3 * 8192 && copy() == .some)
+    #expect(copy(atMost: 8192) == StretchWriter.Copied.some && writer.position == 23_064 + 8192)
+    #expect(
+      copy(atMost: 8193) == StretchWriter.Copied.some && writer.position == 23_064 + 3 * 8192
+        && copy() == StretchWriter.Copied.some)
     ends.producer.finish()
     #expect(writer.isAtEnd && ends.copier.isFinished)
     try writer.commit(sync: true)
@@ -305,7 +308,7 @@ struct StretchRulesTests {
     try writer.commit(sync: true)
     #expect(try !writer.synchronizeBlocks(from: 0) && writer.findTruncation() == nil && writer.findRemoval() == nil)
     isFull = false
-    #expect(writer.copy(through: buffer, atMost: .max) { _, _ in true } == .some)
+    #expect(writer.copy(through: buffer, atMost: .max) { _, _ in true } == StretchWriter.Copied.some)
     #expect(writer.file?.description == "text" && writer.isDirty && writer.byteCountInMemory == 0)
     #expect(!Self.isThere(shared.bufferPath + ".stretch"))
     try writer.leaveMemory()
