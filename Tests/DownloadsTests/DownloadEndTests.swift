@@ -336,7 +336,8 @@ struct DownloadEndTests {
       if case .ended = event { isLocked.append(lock(path)) }
     }
     #expect(try isLocked.wait("the end") { $0.count == 2 ? $0 : nil } == [false, true])
-    #expect(kept.withLock { $0 != nil })
+    let isKept = kept.withLock { $0 != nil }
+    #expect(isKept)
   }
 
   // MARK: Data for a later process

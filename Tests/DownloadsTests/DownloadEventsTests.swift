@@ -405,7 +405,8 @@ struct DownloadEventsTests {
     unlink("\(directory.path)/file")
     let without = try await download(answers) { $0.bearerToken = next }
     #expect(without.heads.count == 3 && without.heads.allSatisfy { $0["Authorization"] == nil })
-    #expect(numbers.withLock { $0 } == 3)
+    let count = numbers.withLock { $0 }
+    #expect(count == 3)
   }
 
   // MARK: Pipes
@@ -416,15 +417,15 @@ struct DownloadEventsTests {
     try #require(pipe(&ends) == 0)
     defer { for end in ends { close(end) } }
     let output = ends[1]
-    let records = Lock(0)
+    let records = try EventLog<Bool>()
     let result = try await download(answers) {
       $0.output = .descriptor(output)
       $0.record = { _ in
-        records.withLock { $0 += 1 }
+        records.append(true)
         return false
       }
     }
-    #expect(records.withLock { $0 } == 0, "nothing can be continued after the process")
+    #expect(records.all.isEmpty, "nothing can be continued after the process")
     #expect(directory.names == [] && result.summary.resumeData == nil)
     var found = [UInt8](repeating: 0, count: 100)
     // The last bytes may follow the end.

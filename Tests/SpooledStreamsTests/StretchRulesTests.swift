@@ -18,17 +18,25 @@ struct StretchRulesTests {
   // MARK: The backing
 
   /// What a stretch has asked of its thread.
-  private struct Calls: Equatable {
-    var loads: [UInt64] = []
-    var rooms = 0
-    var keeps = 0
+  private final class Calls: Sendable {
+    struct All: Equatable {
+      var loads: [UInt64] = []
+      var rooms = 0
+      var keeps = 0
+    }
+
+    private let state = Lock(All())
+    var all: All { state.withLock { $0 } }
+
+    func load(_ position: UInt64) { state.withLock { $0.loads.append(position) } }
+    func tellRoom() { state.withLock { $0.rooms += 1 } }
+    func keep() { state.withLock { $0.keeps += 1 } }
   }
 
-  private func stretch(_ kept: Range<UInt64>, released: UInt64, _ calls: Lock<Calls>) -> SpooledStretch {
+  private func stretch(_ kept: Range<UInt64>, released: UInt64, _ calls: Calls) -> SpooledStretch {
     SpooledStretch(
-      kept: kept, released: released, capacity: 77, resumption: "old",
-      load: { at in calls.withLock { $0.loads.append(at) } },
-      roomIsThere: { calls.withLock { $0.rooms += 1 } }, keep: { calls.withLock { $0.keeps += 1 } })
+      kept: kept, released: released, capacity: 77, resumption: "old", load: { calls.load($0) },
+      roomIsThere: { calls.tellRoom() }, keep: { calls.keep() })
   }
 
   /// The result of a read, as text: bytes with their beginning, nothing yet, or where others begin.
@@ -50,26 +58,26 @@ struct StretchRulesTests {
 
   @Test("a consumer reads pieces that are loaded ahead, one at a time, and learns where bytes are missing")
   func reads() {
-    let calls = Lock(Calls())
+    let calls = Calls()
     let stretch = stretch(100..<200, released: 50, calls)
     #expect(stretch.oldest == 100 && stretch.capacity == 77 && stretch.released == 50)
-    #expect(read(stretch, 99) == "from 100" && calls.withLock { $0.loads } == [])
-    #expect(read(stretch, 100) == "empty" && read(stretch, 100) == "empty" && calls.withLock { $0.loads } == [100])
+    #expect(read(stretch, 99) == "from 100" && calls.all.loads == [])
+    #expect(read(stretch, 100) == "empty" && read(stretch, 100) == "empty" && calls.all.loads == [100])
     stretch.loaded(piece(100..<150), hole: nil)
-    #expect(read(stretch, 100, maximum: 10) == "10" && calls.withLock { $0.loads } == [100, 150])
-    #expect(read(stretch, 100) == "50" && read(stretch, 149) == "1" && calls.withLock { $0.loads } == [100, 150])
+    #expect(read(stretch, 100, maximum: 10) == "10" && calls.all.loads == [100, 150])
+    #expect(read(stretch, 100) == "50" && read(stretch, 149) == "1" && calls.all.loads == [100, 150])
     #expect(read(stretch, 150) == "empty")
     stretch.loaded(piece(150..<160), hole: 160..<170)
     // The piece before is kept until the next one is read.
-    #expect(read(stretch, 120) == "30" && read(stretch, 150) == "10" && calls.withLock { $0.loads } == [100, 150])
+    #expect(read(stretch, 120) == "30" && read(stretch, 150) == "10" && calls.all.loads == [100, 150])
     #expect(read(stretch, 159) == "1" && read(stretch, 160) == "from 170" && read(stretch, 169) == "from 170")
-    #expect(calls.withLock { $0.loads } == [100, 150] && stretch.oldest == 100)
+    #expect(calls.all.loads == [100, 150] && stretch.oldest == 100)
     for (offset, isMissing) in [(159, false), (160, true), (169, true), (170, false), (199, false), (200, true)]
       as [(UInt64, Bool)]
     { #expect(stretch.isMissing(at: offset) == isMissing, "\(offset)") }
-    #expect(read(stretch, 170) == "empty" && calls.withLock { $0.loads } == [100, 150, 170])
+    #expect(read(stretch, 170) == "empty" && calls.all.loads == [100, 150, 170])
     stretch.loaded(piece(170..<200), hole: nil)
-    #expect(read(stretch, 170) == "30" && calls.withLock { $0.loads } == [100, 150, 170], "nothing follows")
+    #expect(read(stretch, 170) == "30" && calls.all.loads == [100, 150, 170], "nothing follows")
     // The disk has refused what follows.
     #expect(read(stretch, 200, inMemory: 230) == "from 230" && read(stretch, 200) == "from 201")
     // Once everything before a hole is acknowledged, the stretch begins after it.
@@ -84,23 +92,23 @@ struct StretchRulesTests {
     stretch.release(upTo: 200)
     #expect(!stretch.isMissing(at: 165) && stretch.oldest == 200)
     stretch.release(upTo: 190)
-    #expect(stretch.released == 200 && calls.withLock { $0 } == Calls(loads: [100, 150, 170]))
+    #expect(stretch.released == 200 && calls.all == Calls.All(loads: [100, 150, 170]))
   }
 
   @Test("a stretch without space tells its thread once when bytes are released")
   func starved() {
-    let calls = Lock(Calls())
+    let calls = Calls()
     let stretch = stretch(0..<100, released: 0, calls)
     stretch.release(upTo: 10)
-    #expect(calls.withLock { $0.rooms } == 0)
+    #expect(calls.all.rooms == 0)
     stretch.isStarved()
     for position in [20, 30] as [UInt64] { stretch.release(upTo: position) }
-    #expect(calls.withLock { $0.rooms } == 1)
+    #expect(calls.all.rooms == 1)
   }
 
   @Test("bytes count as unsynced until they are synced or acknowledged")
   func synced() {
-    let stretch = stretch(0..<100, released: 0, Lock(Calls()))
+    let stretch = stretch(0..<100, released: 0, Calls())
     #expect(stretch.notSynchronized(upTo: 90) == 0 && stretch.notSynchronized(upTo: 250) == 150)
     stretch.synchronized(upTo: 240)
     #expect(stretch.notSynchronized(upTo: 250) == 10)
@@ -112,7 +120,7 @@ struct StretchRulesTests {
   func notes() throws {
     let path = "/dev/shm/sluice-test-note-\(getpid())"
     defer { unlink(path) }
-    let calls = Lock(Calls())
+    let calls = Calls()
     let stretch = stretch(0..<0, released: 0, calls)
     var settings = CircularBuffer.Settings(capacity: 1)
     (settings.hasCopier, settings.path) = (true, path)
@@ -120,22 +128,22 @@ struct StretchRulesTests {
     func kept() throws -> String? { try CircularBuffer.Remains(path: path)?.note }
     #expect(stretch.resumption == "old")
     stretch.note("old", isUrgent: true)
-    #expect(calls.withLock { $0.keeps } == 0, "nothing is new")
+    #expect(calls.all.keeps == 0, "nothing is new")
     stretch.note("a", isUrgent: false)
-    #expect(calls.withLock { $0.keeps } == 1 && stretch.resumption == "a", "no memory survives the process")
+    #expect(calls.all.keeps == 1 && stretch.resumption == "a", "no memory survives the process")
     stretch.noteWithRelease("b")
-    #expect(try calls.withLock { $0.keeps } == 1 && stretch.resumption == "b" && kept() == nil)
+    #expect(try calls.all.keeps == 1 && stretch.resumption == "b" && kept() == nil)
     stretch.keepsWords(in: ends.copier.note)
     #expect(try kept() == "b")
     stretch.note("c", isUrgent: false)
-    #expect(try kept() == "c" && calls.withLock { $0.keeps } == 1)
+    #expect(try kept() == "c" && calls.all.keeps == 1)
     stretch.note("d", isUrgent: true)
-    #expect(try kept() == "d" && calls.withLock { $0.keeps } == 2)
+    #expect(try kept() == "d" && calls.all.keeps == 2)
     stretch.noteWithRelease("e")
-    #expect(try kept() == "e" && calls.withLock { $0.keeps } == 2)
+    #expect(try kept() == "e" && calls.all.keeps == 2)
     stretch.keepsWords(in: nil)
     stretch.note("f", isUrgent: false)
-    #expect(try kept() == "e" && calls.withLock { $0.keeps } == 3 && stretch.resumption == "f")
+    #expect(try kept() == "e" && calls.all.keeps == 3 && stretch.resumption == "f")
   }
 
   // MARK: The writer
@@ -153,7 +161,7 @@ struct StretchRulesTests {
   func writer() throws {
     let (_, folder) = try Self.folder()
     let file = try SpoolFile.create(in: folder, description: "", capacity: 1 << 20)
-    let calls = Lock(Calls())
+    let calls = Calls()
     let stretch = stretch(0..<0, released: 0, calls)
     var settings = CircularBuffer.Settings(capacity: 64 << 10)
     (settings.hasCopier, settings.allowsPauses, settings.backing) = (true, true, stretch)
@@ -231,7 +239,7 @@ struct StretchRulesTests {
     #expect(!writer.holdsEviction)
 
     // Loads.
-    #expect(read(stretch, 6000) == "empty" && calls.withLock { $0.loads } == [6000])
+    #expect(read(stretch, 6000) == "empty" && calls.all.loads == [6000])
     takeSignals(ends.consumer.dataDescriptor)
     #expect(writer.load(from: 6000) == nil && takeSignals(ends.consumer.dataDescriptor) == 1)
     #expect(read(stretch, 6000, maximum: 100) == "100" && !writer.isUnreadable)
@@ -256,7 +264,7 @@ struct StretchRulesTests {
     let file = try SpoolFile.create(in: folder, description: "", capacity: 8 << 20)
     let bytes = [UInt8](repeating: 1, count: 5 << 20)
     try bytes.withUnsafeBytes { try file.append($0, at: 0, time: 0) }
-    let stretch = stretch(0..<0, released: 0, Lock(Calls()))
+    let stretch = stretch(0..<0, released: 0, Calls())
     var settings = CircularBuffer.Settings(capacity: 1)
     settings.hasCopier = true
     let ends = try CircularBuffer.makeCopied(settings)
@@ -287,7 +295,7 @@ struct StretchRulesTests {
     defer { shared.remove() }
     try shared.write(SharedStretch.Description(identity: identity, folder: "/spool/s", text: "text"))
     #expect(Self.isThere(shared.bufferPath + ".stretch"))
-    let stretch = stretch(0..<0, released: 0, Lock(Calls()))
+    let stretch = stretch(0..<0, released: 0, Calls())
     var settings = CircularBuffer.Settings(capacity: 1)
     settings.hasCopier = true
     var ends = try CircularBuffer.makeCopied(settings)
