@@ -565,7 +565,7 @@ struct SpoolFormatTests {
     #expect(file.released == 100 && file.oldest == 100)
     var unlinked = 0
     try file.remove { unlinked += 1 }
-    #expect(unlinked == 1 && commit(file).map { SpoolError($0, path: "").code } == EBADF)
+    #expect(unlinked == 1 && commit(file).flatMap { SpoolError($0, path: "").code } == EBADF)
     #expect(try folder.stretches().count == 1)
   }
 }
