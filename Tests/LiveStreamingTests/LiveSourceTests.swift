@@ -2,6 +2,7 @@
 
 import EventLoops
 import NetworkTesting
+import ResumableUploads
 import Spool
 import SpooledStreams
 import StreamBuffers

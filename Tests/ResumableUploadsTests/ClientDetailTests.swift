@@ -201,10 +201,11 @@ import Testing
 
   @Test("an early response to a creation is an error if it neither names an upload resource nor reports an offset")
   func earlyResponses() {
-    for (fields, location) in [
-      ([:], Self.upload), (["Upload-Offset": "300"], nil), (["Upload-Complete": "?1"], nil),
+    let cases: [(HeaderFields, String?)] = [
+      (HeaderFields(), Self.upload), (["Upload-Offset": "300"], nil), (["Upload-Complete": "?1"], nil),
       (["Upload-Complete": "?1", "Upload-Offset": "300"], Self.upload),
-    ] as [(HeaderFields, String?)] {
+    ]
+    for (fields, location) in cases {
       var client = ClientScript.file(500)
       client.start()
       client.send(upTo: 300)
