@@ -118,16 +118,16 @@ struct ServerAnswerTableTests {
       case .deactivated where (version.number ?? 9) <= 6: own = complete(false, version)
       default: own = [:]
       }
-      let expected = joined(
-        own, row.offset ? joined(complete(false, version), ["Upload-Offset": "5"]) : [:],
-        row.retry ? ["Retry-After": "2"] : [:], named(version), row.limits ? limits(version) : [:])
+      let offset: HeaderFields = row.offset ? ["Upload-Offset": "5"] : [:]
+      let isIncomplete: HeaderFields = row.offset ? complete(false, version) : [:]
+      let retry: HeaderFields = row.retry ? ["Retry-After": "2"] : [:]
+      let told: HeaderFields = row.limits ? limits(version) : [:]
+      let expected = joined(own, isIncomplete, offset, retry, named(version), told)
       #expect(answer.fields == expected, "\(row.refusal): \(answer.fields.all)")
       #expect(answer.status == row.refusal.status(version), "\(row.refusal)")
       // Without a resource, there is no offset, and the limits are those of the server.
       let general = ServerAnswer.refused(row.refusal, version, limits: Self.limits)
-      let withoutOffset = joined(
-        own, row.offset ? complete(false, version) : [:], row.retry ? ["Retry-After": "2"] : [:], named(version),
-        row.limits ? limits(version) : [:])
+      let withoutOffset = joined(own, isIncomplete, retry, named(version), told)
       #expect(general.fields == withoutOffset, "\(row.refusal): \(general.fields.all)")
       guard answer.mediaType == "text/plain" else {
         #expect(answer.mediaType == "application/problem+json" && row.refusal.problem(version) != nil)
