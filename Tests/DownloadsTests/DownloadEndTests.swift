@@ -261,7 +261,8 @@ struct DownloadEndTests {
     arguments: [true, false])
   func cancelledVerification(hasTag: Bool) throws {
     let content = Array("0123456789".utf8)
-    var (digest, other) = (RunningDigest(.sha256), RunningDigest(.sha512))
+    var digest = RunningDigest(.sha256)
+    var other = RunningDigest(.sha512)
     digest.update(content)
     other.update(content)
     // One of them is computed while the bytes are written, the other one only from the file.

@@ -61,7 +61,8 @@ struct StreamDescriberTests {
     var describer = StreamDescriber(SourceDescription(), now: ClockReading(wall: 1000, sinceBoot: 0))
     for number in 1...70 as ClosedRange<Int64> {
       let now = ClockReading(wall: 1000 + 100 * number, sinceBoot: 0)
-      let value = try #require(describer.value(at: UInt64(number), now: now))
+      let valueValue = describer.value(at: UInt64(number), now: now)
+      let value = try #require(valueValue)
       let steps = try #require(StreamDescription(parsing: value)).clockSteps
       let expected = (1...min(number, 64)).map {
         StreamDescription.ClockStep(offset: UInt64($0), milliseconds: 100)
@@ -77,7 +78,8 @@ struct StreamDescriberTests {
     source.splitDuration = .milliseconds(90_001)
     source.splitSize = UInt64.max
     var describer = StreamDescriber(source, now: ClockReading(wall: 1000, sinceBoot: 50))
-    let value = try #require(describer.value(at: 0, now: ClockReading(wall: 1000, sinceBoot: 50)))
+    let valueValue = describer.value(at: 0, now: ClockReading(wall: 1000, sinceBoot: 50))
+    let value = try #require(valueValue)
     var expected = StreamDescription()
     (expected.started, expected.device, expected.format) = (1000, "hw:1", "S16_LE")
     (expected.rate, expected.channels, expected.software) = (48_000, 2, "x/1")
@@ -87,7 +89,8 @@ struct StreamDescriberTests {
     source.splitSize = 1 << 30
     describer = StreamDescriber(source, now: ClockReading(wall: 1000, sinceBoot: 50))
     expected.splitSize = 1 << 30
-    let second = try #require(describer.value(at: 0, now: ClockReading(wall: 1000, sinceBoot: 50)))
+    let secondValue = describer.value(at: 0, now: ClockReading(wall: 1000, sinceBoot: 50))
+    let second = try #require(secondValue)
     #expect(StreamDescription(parsing: second) == expected)
   }
 
@@ -97,7 +100,8 @@ struct StreamDescriberTests {
     source.splitTimeOfDay = .seconds(3600)
     let now = try #require(LocalTime.next(.seconds(3600), after: 1_800_000_000_000))
     var describer = StreamDescriber(source, now: ClockReading(wall: now - 1, sinceBoot: 0))
-    let value = try #require(describer.value(at: 0, now: ClockReading(wall: now, sinceBoot: 1)))
+    let valueValue = describer.value(at: 0, now: ClockReading(wall: now, sinceBoot: 1))
+    let value = try #require(valueValue)
     let times = try #require(StreamDescription(parsing: value)).splitTimes
     let next = try #require(LocalTime.next(.seconds(3600), after: now))
     let last = try #require(LocalTime.next(.seconds(3600), after: next))

@@ -24,12 +24,14 @@ struct BrokerStorageTests {
   }
 
   /// A monitoring port that reports that the only broker, which belongs to no cluster, syncs always or not.
-  private static func monitor(_ broker: TestBroker, syncs: Lock<Bool>) throws -> ScriptedServer {
+  private static func monitor(
+    _ broker: TestBroker, syncs: @escaping @Sendable () -> Bool
+  ) throws -> ScriptedServer {
     let loop = try BrokerLoop(BrokerOptions(servers: [broker.url]))
     let identifier = try #require(loop.connection.brokerIdentifier)
     return try ScriptedServer { connection, _ in
       _ = try connection.head()
-      let syncs = syncs.withLock { $0 }
+      let syncs = syncs()
       try connection.respond(
         "200 OK",
         body: """
@@ -43,7 +45,7 @@ struct BrokerStorageTests {
   func proof() throws {
     let broker = try TestBroker()
     let syncs = Lock(false)
-    let monitor = try Self.monitor(broker, syncs: syncs)
+    let monitor = try Self.monitor(broker) { syncs.withLock { $0 } }
     let witnesses = BrokerWitnesses(monitors: [try #require(BrokerMonitor(monitor.url))])
     let flaw =
       "broker test acknowledges before it syncs. Set sync_interval: always in the jetstream section of its configuration"
