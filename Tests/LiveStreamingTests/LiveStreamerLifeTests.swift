@@ -239,6 +239,8 @@ struct LiveStreamerLifeTests {
         _ = try connection.head()
         try connection.respond("201 Created", ["Location: /u", "Upload-Complete: ?0", version])
         _ = try connection.head()
+        var count = 0
+        while count < 1000, let chunk = try connection.chunk() { count += chunk.count }
         _ = waitUntilReadable(isFinishing.descriptor)
         try connection.send("HTTP/1.1 104 Upload Resumption Supported\r\nUpload-Offset: 200\r\n\(version)\r\n\r\n")
         _ = connection.readToEnd()

@@ -146,8 +146,8 @@ public final class ServerConnection: @unchecked Sendable {
 
   /// Waits, without reading anything, until the peer has ended the connection.
   public func waitForEnd(limit: Duration = .seconds(30)) -> Bool {
-    var entry = pollfd(fd: descriptor, events: 0, revents: 0)
-    // Even if it is asked for nothing, poll(2) reports POLLHUP and POLLERR.
+    // POLLRDHUP (poll(2)): the peer has sent its FIN. POLLHUP and POLLERR are reported without a request.
+    var entry = pollfd(fd: descriptor, events: 0x2000, revents: 0)
     return poll(&entry, 1, Int32(limit.components.seconds * 1000)) > 0
   }
 

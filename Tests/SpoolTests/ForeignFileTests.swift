@@ -28,7 +28,7 @@ struct ForeignFileTests {
 
   private func write(_ text: String, _ name: String) throws {
     let file = try SpoolDescriptor("\(folder)/\(name)", flags: O_RDWR | O_CREAT | O_EXCL, disk: .system)
-    try file.write(Array(text.utf8), at: 0)
+    if !text.isEmpty { try file.write(Array(text.utf8), at: 0) }
   }
 
   private func content(_ name: String) throws -> String {

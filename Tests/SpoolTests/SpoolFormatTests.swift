@@ -490,7 +490,7 @@ struct SpoolFormatTests {
     }
     #expect(try SpoolFolder.user(of: "/spool/s", disk: disk) == .nobody)
     // Its number is replaced completely.
-    _ = disk.withFile("/spool/s/lock") { $0 = [UInt8](repeating: 0x39, count: 30) }
+    _ = disk.withFile("/spool/s/lock") { $0 = [UInt8](repeating: 0x39, count: 16) }
     disk.place([1], at: "/spool/s/.1-00000000000000ff.spool.new")
     disk.place([1], at: "/spool/s/.other")
     disk.place([1], at: "/spool/s/1.new")

@@ -58,10 +58,12 @@ struct SystemSpoolDiskTests {
     #expect(status.byteCount == 1 << 20 && ((1 << 20)...(1 << 20) + 128 << 10).contains(status.diskByteCount))
     var measured = stat()
     #expect(fstat(file, &measured) == 0 && status.diskByteCount == UInt64(measured.st_blocks) * 512)
+    // A file system may keep the space behind the end, but not that of a hole within the file.
     try disk.punchHole(file, at: 1 << 20, byteCount: 1 << 20)
     try disk.punchHole(file, at: 0, byteCount: 4096)
+    let allocated = status.diskByteCount
     status = try disk.status(file)
-    #expect(status.byteCount == 1 << 20 && status.diskByteCount < 64 << 10)
+    #expect(status.byteCount == 1 << 20 && status.diskByteCount < allocated, "\(status)")
     #expect(try disk.nextData(file, from: 0) == nil, "there is only a hole")
     let more = try first.withUnsafeBytes { first in
       try disk.write([first], to: file, at: 512 << 10)
