@@ -200,7 +200,6 @@ extension FileStore {
     part.streamID = name.streamID
     part.otherWriters = writers
     (part.start, part.firstReceived) = (offset, offset)
-    part.missingBefore = try missing(before: offset, of: name, after: previous)
     var beginning: [UInt8] = []
     var missing: [Range<UInt64>] = []
     if let head = WAVHead(previous.head), name.finalExtension == ".wav" {
@@ -218,6 +217,7 @@ extension FileStore {
         (beginning, missing) = (head.bytes + copied.bytes, copied.missing)
       }
     }
+    part.missingBefore = try missingBytes(before: part.start, of: name, after: previous)
     name = nextName(after: name.recording(previous.number), beginning: beginning)
     (part.file, part.number) = (name.final, name.part)
     // An earlier attempt may have left this file.
@@ -239,9 +239,9 @@ extension FileStore {
     }
   }
 
-  /// How many bytes before a part that begins at `offset` are in holes of the stream's earlier recordings, or between
+  /// How many bytes before `offset`, where a part starts, are in holes of the stream's earlier recordings, or between
   /// these.
-  private func missing(
+  private func missingBytes(
     before offset: UInt64, of name: StreamName, after last: RecordingPart
   ) throws(SystemError) -> UInt64 {
     var missing: UInt64 = 0
@@ -249,7 +249,7 @@ extension FileStore {
     for part in earlier.sorted(by: { $0.number > $1.number }) {
       // All bytes of an unreliable recording lie between two parts, because it ends where it started.
       let end = part.end ?? offset
-      let recorded = try readGaps(name.recording(part.number), length: min(offset, end)).missing
+      let recorded = try recordedMissing(name.recording(part.number), length: min(offset, end))
       // An operator may have moved the record away. Then only the holes within the recording are known.
       let received = part.count.addingReportingOverflow(part.firstReceived).partialValue
       let holes = end <= offset ? end - min(end, received) : 0
@@ -258,6 +258,16 @@ extension FileStore {
       if part.firstReceived <= offset { return missing.addingReportingOverflow(part.missingBefore).partialValue }
     }
     return missing
+  }
+
+  /// Like ``readGaps(_:from:length:)``, but a record that the disk cannot read does not stop its stream.
+  private func recordedMissing(_ name: StreamName, length: UInt64) throws(SystemError) -> UInt64 {
+    do throws(SystemError) {
+      return try readGaps(name, length: length).missing
+    } catch {
+      if error.isShortage { throw error }
+      return 0
+    }
   }
 
   /// Records where a part begins, and what lies between it and the one before.

@@ -353,7 +353,7 @@ struct FileUploadTaskTests {
     let ended = try EventLog<Bool>()
     let server = try ScriptedServer { connection, _ in
       _ = try connection.head()
-      ended.append(connection.waitForEnd())
+      ended.append(!connection.readToEnd().isEmpty)
     }
     let local = try TemporaryDirectory()
     let file = try local.write("film", patternBytes(pattern, 0, 300_000))
