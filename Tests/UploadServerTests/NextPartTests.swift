@@ -27,7 +27,8 @@ struct NextPartTests {
         let first = try test.connect()
         try first.send(TestServer.head("/k.wav", type: "audio/wav"))
         try first.sendChunk(Array(NextPartTests.wav[0..<60]))
-        try waitUntil("all has arrived") { first.unacknowledged == 0 }
+        // TCP acknowledges the bytes before the server reads them, and another thread may serve the second request.
+        try waitUntil("all is stored") { (try? test.directory.contents("k-a.part").count) == 60 }
         try send(200..<201)
       case .inTwoParts:
         try send(0..<150)
