@@ -75,7 +75,14 @@ package final class OpenFile: Sendable {
     private struct State {
       var descriptor: Int32
       var users = 0
+      /// Whether the last user closes it.
+      var isUnwanted = false
       var lastUse = MonotonicInstant.now
+
+      mutating func close() {
+        if descriptor >= 0 { Glibc.close(descriptor) }
+        (descriptor, isUnwanted) = (-1, false)
+      }
     }
 
     private let state: Lock<State>
@@ -90,19 +97,21 @@ package final class OpenFile: Sendable {
     func closeIfIdle() -> Bool {
       state.withLock { state in
         guard state.descriptor >= 0, state.users == 0 else { return false }
-        close(state.descriptor)
-        state.descriptor = -1
+        state.close()
         return true
       }
     }
 
-    /// It is not used, and never will be.
-    func end() {
+    /// Closes it now, or when its last user has released it.
+    func closeWhenIdle() {
       state.withLock { state in
-        if state.descriptor >= 0 { close(state.descriptor) }
-        state.descriptor = -1
+        state.isUnwanted = state.users > 0
+        if !state.isUnwanted { state.close() }
       }
     }
+
+    /// It is not used, and never will be.
+    func end() { state.withLock { $0.close() } }
 
     /// Keeps it open. Returns -1 if it must be opened first.
     func acquire() -> Int32 {
@@ -124,6 +133,7 @@ package final class OpenFile: Sendable {
       state.withLock { state in
         state.users -= 1
         state.lastUse = .now
+        if state.isUnwanted, state.users == 0 { state.close() }
       }
     }
   }
@@ -200,8 +210,8 @@ package final class OpenFile: Sendable {
   /// The beginning of the file is about to be changed. Readers still get the received bytes.
   package func headChanges(from received: [UInt8]) { receivedHead.withLock { $0 = received } }
 
-  /// Closes it unless it is in use. It is opened again when necessary.
-  package func closeIfIdle() { _ = descriptor.closeIfIdle() }
+  /// Closes it now, or when nobody uses it any more. It is opened again when necessary.
+  package func closeWhenIdle() { descriptor.closeWhenIdle() }
 
   /// Checks that nothing else has changed its length, removed it, or replaced it.
   ///

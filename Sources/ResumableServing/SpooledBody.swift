@@ -53,7 +53,7 @@ final class SpooledBody: KeptBody {
   }
 
   /// No request is active, so the descriptor can serve another upload. The file is opened again when necessary.
-  func closeFile() { stored.closeIfIdle() }
+  func closeFile() { stored.closeWhenIdle() }
 
   var place: FilePlace? { stored.place }
   func stretches(of range: Range<UInt64>) -> [FileStretch]? { [FileStretch(stored, range)] }

@@ -56,7 +56,7 @@ struct FoundRecording: Sendable {
 /// Releases a file and closes it. If a recording is removed while its client is slow, the disk gets its space back.
 private func letGo(of file: OpenFile) {
   file.release()
-  file.closeIfIdle()
+  file.closeWhenIdle()
 }
 
 /// The time of the last write to a file, as precisely as the file system provides it.
