@@ -145,7 +145,8 @@ struct RemovedRecordsTests {
       try test.append(location, at: 0, "abc")
     }
     if activity == .parked {
-      try waitUntil("the file is closed: \(context)") { !ForeignChangeTests.isOpen(directory.path + location + ".body") }
+      let body = directory.path + location + ".body"
+      try waitUntil("the file is closed: \(context)") { !ForeignChangeTests.isOpen(body) }
     }
     if activity == .restarted {
       test.stop()
