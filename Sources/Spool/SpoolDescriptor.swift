@@ -102,6 +102,17 @@ final class SpoolDescriptor {
     }
   }
 
+  /// Where the next hole begins, at the latest at `end`. A disk without this information has no holes.
+  func nextHole(from offset: UInt64, before end: UInt64) throws(SpoolError) -> UInt64 {
+    let number = try descriptor()
+    do throws(SpoolError) {
+      let found = try disk.retrying(path) { () throws(SystemError) in try disk.nextHole(number, from: offset) }
+      return min(end, found ?? end)
+    } catch {
+      return end
+    }
+  }
+
   func synchronize() throws(SpoolError) {
     let number = try descriptor()
     try disk.retrying(path) { () throws(SystemError) in try disk.synchronizeData(number) }

@@ -35,6 +35,9 @@ package protocol SpoolDisk: Sendable {
     -> Int
   /// lseek(2) with `SEEK_DATA`. Returns where the next data begins; nil if there is none.
   func nextData(_ descriptor: Int32, from offset: UInt64) throws(SystemError) -> UInt64?
+  /// lseek(2) with `SEEK_HOLE`. Returns where the next hole begins, at the latest at the end of the file; nil if the
+  /// offset is beyond it.
+  func nextHole(_ descriptor: Int32, from offset: UInt64) throws(SystemError) -> UInt64?
   /// fdatasync(2)
   func synchronizeData(_ descriptor: Int32) throws(SystemError)
   /// fsync(2) of a folder, so that names in it are durable.

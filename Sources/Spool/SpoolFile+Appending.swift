@@ -65,6 +65,7 @@ extension SpoolFile {
       }
     }
     try batch.write()
+    if position > head, !isFresh { noteHole(head..<position) }
     // Nothing before the hole had to be kept. Now the ring begins after it.
     if isFresh { oldest = position }
     tail = work

@@ -10,6 +10,8 @@ extension SpoolFile {
   ///   - description: at most 15 KiB of UTF-8 for the process that drains the file.
   ///   - capacity: how many bytes of the stream it can keep before older ones must be released or evicted. Rounded up
   ///     to blocks of 4064, at least four. The file uses only the space that its bytes need.
+  ///   - reach: how many positions the ring spans if this is more, so that holes do not cost older bytes. If the file
+  ///     system does not take back the space of released bytes, or refuses a file of that size, it spans `capacity`.
   package static func create(
     in folder: SpoolFolder, description: String, capacity: UInt64
   ) throws(SpoolError) -> SpoolFile {
@@ -18,15 +20,9 @@ extension SpoolFile {
 
   /// The same for a stretch that began before it had a file.
   package static func create(
-    in folder: SpoolFolder, _ identity: StretchIdentity, description: String, capacity: UInt64
+    in folder: SpoolFolder, _ identity: StretchIdentity, description: String, capacity: UInt64, reach: UInt64 = 0
   ) throws(SpoolError) -> SpoolFile {
     let disk = folder.disk
-    let (id, created) = (identity.id, identity.created)
-    let blocks = capacity / SpoolFormat.payload + (capacity % SpoolFormat.payload == 0 ? 0 : 1)
-    let header = SpoolHeader(
-      id: id, created: created,
-      blockCount: min(max(blocks, SpoolFormat.smallestBlockCount), SpoolFormat.largestBlockCount),
-      description: description)
     let name = identity.fileName
     let path = "\(folder.path)/\(name)"
     guard description.utf8.count <= SpoolFormat.longestDescription else { throw SpoolError(.tooLong, path: path) }
@@ -34,8 +30,10 @@ extension SpoolFile {
     do throws(SpoolError) {
       let new = try SpoolDescriptor(hidden, flags: O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, disk: disk)
       try new.lockStretch()
+      let header = SpoolHeader(
+        id: identity.id, created: identity.created, blockCount: try reserve(new, capacity: capacity, reach: reach),
+        description: description)
       try new.write(beginning(header), at: 0)
-      try new.setSize(to: SpoolFile.size(blockCount: header.blockCount))
       try new.synchronize()
       try disk.retrying(path) { () throws(SystemError) in try disk.rename(hidden, to: path) }
       new.path = path
@@ -48,6 +46,29 @@ extension SpoolFile {
       try? disk.retrying(path) { () throws(SystemError) in try disk.unlink(path) }
       throw error
     }
+  }
+
+  /// Sets the size of a new file. Returns the number of its blocks.
+  private static func reserve(
+    _ new: SpoolDescriptor, capacity: UInt64, reach: UInt64
+  ) throws(SpoolError) -> UInt64 {
+    func blockCount(_ byteCount: UInt64) -> UInt64 {
+      let blocks = byteCount / SpoolFormat.payload + (byteCount % SpoolFormat.payload == 0 ? 0 : 1)
+      return min(max(blocks, SpoolFormat.smallestBlockCount), SpoolFormat.largestBlockCount)
+    }
+    let (least, most) = (blockCount(capacity), blockCount(reach))
+    if most > least {
+      do throws(SpoolError) {
+        try new.setSize(to: SpoolFile.size(blockCount: most))
+        // Without this, the file would grow to that size.
+        try new.punchHole(at: SpoolFormat.dataStart, byteCount: UInt64(SpoolFormat.blockSize))
+        return most
+      } catch {
+        guard [EFBIG, EOPNOTSUPP, ENOSYS].contains(error.code) else { throw error }
+      }
+    }
+    try new.setSize(to: SpoolFile.size(blockCount: least))
+    return least
   }
 
   /// Everything before the blocks: two headers, one checkpoint, and space for two more. That space is written, so that

@@ -27,6 +27,9 @@ extension SpoolFile {
     guard position < head else { return .end }
     guard position >= oldest else { return .missing(next: oldest) }
     guard !buffer.isEmpty else { return .bytes(0) }
+    if areHolesIntended, let hole = holes.first(where: { $0.contains(position) }) {
+      return .missing(next: hole.upperBound)
+    }
     var copied = 0
     var missing = MissingBlocks()
     var (gap, isUnreadable) = (Read?.none, false)

@@ -44,6 +44,10 @@ package final class SpoolFile: @unchecked Sendable {
   /// The damage found by the recovery.
   private(set) var recoveredDamage: [SpoolDamage]
 
+  /// The holes of at least ``SpoolFormat/smallestHole`` that are not completely before ``oldest``, in order.
+  var holes: [Range<UInt64>] = []
+  /// False if a hole may have had bytes that a power failure has lost.
+  var areHolesIntended = true
   var tail: SpoolTail
   var slots: CheckpointSlots
   /// The first block that a failed sync may have lost.
@@ -97,7 +101,7 @@ package final class SpoolFile: @unchecked Sendable {
   package var created: Int64 { header.created }
   /// The text passed at its creation.
   package var description: String { header.description }
-  /// How many bytes fit at most.
+  /// How many positions the ring spans, and how many bytes fit at most.
   package var capacity: UInt64 { header.blockCount * SpoolFormat.payload }
   /// How many bytes the file uses on disk.
   package var diskByteCount: UInt64 {

@@ -41,6 +41,8 @@ enum SpoolFormat {
   /// The maximum number of blocks between the newest checkpoint and the head (4 MiB), because a recovery reads them
   /// all.
   static let farthestFromCheckpoint: UInt64 = 1024
+  /// Shorter holes count as bytes.
+  static let smallestHole: UInt64 = 64 << 10
   /// Space is allocated ahead of the head in steps of as many blocks as the file keeps, from 256 KiB to 64 MiB.
   static let smallestAllocation: UInt64 = 64
   static let largestAllocation: UInt64 = 16_384

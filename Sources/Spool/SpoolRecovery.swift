@@ -51,6 +51,7 @@ extension SpoolFile {
     // Its process may have allocated any block, and nothing is captured any more.
     (file.allocatedBlock, file.canAllocate) = (.max, false)
     if !isReadOnly { try file.makeDurable() }
+    try file.findHoles()
     return file
   }
 

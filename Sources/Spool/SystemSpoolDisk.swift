@@ -48,7 +48,15 @@ package struct SystemSpoolDisk: SpoolDisk {
   }
 
   package func nextData(_ descriptor: Int32, from offset: UInt64) throws(SystemError) -> UInt64? {
-    let found = lseek(descriptor, off_t(clamping: offset), SLUICE_SEEK_DATA)
+    try seek(descriptor, offset, SLUICE_SEEK_DATA)
+  }
+
+  package func nextHole(_ descriptor: Int32, from offset: UInt64) throws(SystemError) -> UInt64? {
+    try seek(descriptor, offset, SLUICE_SEEK_HOLE)
+  }
+
+  private func seek(_ descriptor: Int32, _ offset: UInt64, _ whence: Int32) throws(SystemError) -> UInt64? {
+    let found = lseek(descriptor, off_t(clamping: offset), whence)
     if found >= 0 { return UInt64(found) }
     guard errno == ENXIO else { throw SystemError(operation: "lseek", code: errno) }
     return nil

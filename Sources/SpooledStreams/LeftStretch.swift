@@ -53,7 +53,7 @@ final class LeftStretch: @unchecked Sendable {
     let file = try SpoolFile.open(path, access: .readOnly, folder: folder)
     try file.settleDoubt()
     report(file, thread)
-    knownByteCount = file.head - file.oldest
+    knownByteCount = file.keptByteCount
     isSettled = file.wasSealed && !SharedStretch(id: file.id).isThere
   }
 
@@ -101,8 +101,8 @@ final class LeftStretch: @unchecked Sendable {
     // Nothing is captured any more, so the capacity needs only what is in memory.
     let capacity = remains.map { $0.head - $0.oldest + 1 << 20 } ?? 0
     let stretch = thread.makeStretch(
-      kept: kept ?? oldest..<oldest, released: released, capacity: file?.capacity ?? capacity,
-      resumption: resumption)
+      kept: kept ?? oldest..<oldest, released: released,
+      capacity: file.map { max(thread.settings.limit, $0.keptByteCount) } ?? capacity, resumption: resumption)
     let ends: CircularBuffer.FinishedEnds
     do throws(SystemError) {
       if let remains {

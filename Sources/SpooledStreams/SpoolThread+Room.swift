@@ -47,7 +47,7 @@ extension SpoolThread {
   private func evict(_ writer: StretchWriter, atMost count: UInt64) -> UInt64 {
     guard let file = writer.file else { return 0 }
     let evicted = min(count, writer.keptByteCount)
-    writer.evict(upTo: file.oldest + evicted)
+    writer.evict(upTo: file.position(afterKeeping: evicted))
     return evicted
   }
 

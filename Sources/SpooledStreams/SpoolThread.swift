@@ -45,11 +45,16 @@ final class SpoolThread: @unchecked Sendable {
   /// The open stretches, oldest first.
   var writers: [StretchWriter] { left.compactMap { $0.opened?.writer } + (current.map { [$0] } ?? []) }
 
-  /// The file is sparse and the limit still applies, with additional space for the bytes that a killed process leaves
-  /// in memory.
-  func ringSize(_ buffer: Int) -> UInt64 {
+  /// The most bytes that a stretch keeps: the limit, and those that a killed process leaves in memory.
+  func capacity(_ buffer: Int) -> UInt64 {
     // No disk is larger, and sums with it cannot overflow.
     min(settings.limit, 1 << 52) + StreamSpool.sizeBesidesLimit(buffer: buffer)
+  }
+
+  /// How many positions the ring of a file spans. While the disk is full, positions pass without bytes. A larger ring
+  /// does not drop older bytes for them, and costs nothing, because the file is sparse.
+  static func reach(of capacity: UInt64) -> UInt64 {
+    min(16 * capacity, 1 << 40, SpoolFile.capacityOfLargestFile)
   }
 
   // MARK: The live stretch

@@ -93,14 +93,15 @@ public final class StreamSpool: Sendable {
     description: String, capacity: Int, overflow: CircularBuffer.Overflow
   ) throws(SpoolError) -> SpooledBuffer {
     let identity = StretchIdentity()
-    let ringSize = thread.ringSize(capacity)
+    let kept = thread.capacity(capacity)
     let makeFile: @Sendable () throws(SpoolError) -> SpoolFile = { [folder] () throws(SpoolError) in
-      try SpoolFile.create(in: folder, identity, description: description, capacity: ringSize)
+      try SpoolFile.create(
+        in: folder, identity, description: description, capacity: kept, reach: SpoolThread.reach(of: kept))
     }
     let shared = SharedStretch(id: identity.id)
     let file = try makeFileNow(makeFile)
     if file == nil { leave(description, identity, shared) }
-    let stretch = thread.makeStretch(kept: 0..<0, released: 0, capacity: file?.capacity ?? ringSize)
+    let stretch = thread.makeStretch(kept: 0..<0, released: 0, capacity: kept)
     var buffer = CircularBuffer.Settings(capacity: capacity)
     (buffer.overflow, buffer.allowsPauses, buffer.hasCopier) = (overflow, true, true)
     (buffer.backing, buffer.path) = (stretch, shared.bufferPath)

@@ -62,7 +62,7 @@ final class StretchWriter: @unchecked Sendable {
   var waker: CircularBuffer.ConsumerWaker { copier.waker }
 
   /// How many bytes the file keeps that the server has not stored.
-  var keptByteCount: UInt64 { file.map { $0.head - $0.oldest } ?? 0 }
+  var keptByteCount: UInt64 { file?.keptByteCount ?? 0 }
 
   /// Whether all bytes of the source were copied.
   var isAtEnd: Bool {
@@ -162,7 +162,7 @@ final class StretchWriter: @unchecked Sendable {
     if stretch.wrote(upTo: file.head) { waker.wake() }
   }
 
-  /// The position up to which bytes must be dropped for `count` more. The ring counts a hole, too.
+  /// The position up to which bytes must be dropped for `count` more. The ring spans holes, too.
   func leastOldest(for count: UInt64, in file: SpoolFile) -> UInt64 {
     let end = position + count
     return min(file.head, SpoolFile.nextBlock(after: end - min(end, file.capacity)))

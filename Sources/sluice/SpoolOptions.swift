@@ -182,10 +182,7 @@ struct SpoolOptions: Sendable {
 
   /// The largest limit for which the file of a stretch stays within RLIMIT_FSIZE.
   private static func mostInLargestFile(besides buffer: Int) -> UInt64 {
-    var limit = rlimit()
-    let resource = __rlimit_resource_t(RLIMIT_FSIZE.rawValue)
-    guard getrlimit(resource, &limit) == 0, limit.rlim_cur != .max else { return .max }
-    let most = SpoolFile.capacity(ofFileWith: UInt64(limit.rlim_cur))
+    let most = SpoolFile.capacityOfLargestFile
     return most - min(most, StreamSpool.sizeBesidesLimit(buffer: buffer))
   }
 

@@ -81,6 +81,9 @@ package final class SpoolMachine: Sendable {
   /// How many reads there were, including failed ones.
   package var readCount: Int { state.withLock { $0.disk.calls[.read] ?? 0 } }
 
+  /// How many writes there were, including failed ones.
+  package var writeCount: Int { state.withLock { $0.disk.calls[.write] ?? 0 } }
+
   /// How many times a process has synced its bytes to the disk.
   package var syncCount: Int { state.withLock { $0.disk.calls[.synchronizeData] ?? 0 } }
 
@@ -123,6 +126,10 @@ private struct DiskOfProcess: SpoolDisk {
 
   func nextData(_ descriptor: Int32, from offset: UInt64) throws(SystemError) -> UInt64? {
     try call { disk throws(SystemError) in try disk.nextData(descriptor, from: offset) }
+  }
+
+  func nextHole(_ descriptor: Int32, from offset: UInt64) throws(SystemError) -> UInt64? {
+    try call { disk throws(SystemError) in try disk.nextHole(descriptor, from: offset) }
   }
 
   func synchronizeData(_ descriptor: Int32) throws(SystemError) {

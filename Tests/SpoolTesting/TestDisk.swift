@@ -16,7 +16,7 @@ package final class TestDisk: SpoolDisk, @unchecked Sendable {
 
   package enum Operation: String, CaseIterable, Sendable {
     case open, write, read, synchronizeData, synchronizeFolder, setSize, punchHole, allocate
-    case rename, unlink, makeFolder, lock, status, names, nextData
+    case rename, unlink, makeFolder, lock, status, names, nextData, nextHole
   }
 
   package enum Fault: Sendable, Equatable {
@@ -98,7 +98,7 @@ package final class TestDisk: SpoolDisk, @unchecked Sendable {
     }
     durableNames = names
     for number in inodes.keys.sorted() {
-      guard var inode = inodes[number] else { continue }
+      guard var inode = inodes.removeValue(forKey: number) else { continue }
       for (sector, versions) in inode.versions.sorted(by: { $0.key < $1.key }) {
         let choice = Int.random(in: 0...versions.count, using: &random)
         if choice > 0 { Self.put(versions[choice - 1], sector, into: &inode.durable) }
@@ -198,7 +198,7 @@ package final class TestDisk: SpoolDisk, @unchecked Sendable {
       if !isDead, error.code != EINTR { dropPages(of: number) }
       throw error
     }
-    guard var inode = inodes[number] else { return }
+    guard var inode = inodes.removeValue(forKey: number) else { return }
     for (sector, versions) in inode.versions { Self.put(versions[versions.count - 1], sector, into: &inode.durable) }
     if inode.durable.count != inode.bytes.count { inode.durable = Self.resized(inode.durable, to: inode.bytes.count) }
     inode.versions = [:]
@@ -222,7 +222,14 @@ package final class TestDisk: SpoolDisk, @unchecked Sendable {
   package func punchHole(_ descriptor: Int32, at offset: UInt64, byteCount: UInt64) throws(SystemError) {
     try enter(.punchHole)
     if Int(offset + byteCount) > inodes[try inode(descriptor)]?.bytes.count ?? 0 { hasPunchedBeyondEnd = true }
-    store([UInt8](repeating: 0, count: Int(byteCount))[...], in: try inode(descriptor), at: Int(offset))
+    let number = try inode(descriptor)
+    let end = offset + byteCount
+    var position = offset
+    // Only the data in the range, because most of a large file is a hole already.
+    while position < end, let data = firstPage(number, from: position, isHole: false), data < end {
+      position = min(end, (data / 4096 + 1) * 4096)
+      store([UInt8](repeating: 0, count: Int(position - data))[...], in: number, at: Int(data))
+    }
     punchedByteCount += byteCount
   }
 
@@ -267,12 +274,23 @@ package final class TestDisk: SpoolDisk, @unchecked Sendable {
   /// Unwritten ranges read as zeros, and whole pages of zeros are holes.
   package func nextData(_ descriptor: Int32, from offset: UInt64) throws(SystemError) -> UInt64? {
     try enter(.nextData)
+    return firstPage(try inode(descriptor), from: offset, isHole: false)
+  }
+
+  package func nextHole(_ descriptor: Int32, from offset: UInt64) throws(SystemError) -> UInt64? {
+    try enter(.nextHole)
+    let number = try inode(descriptor)
+    let size = UInt64(inodes[number]?.bytes.count ?? 0)
+    return offset >= size ? nil : firstPage(number, from: offset, isHole: true) ?? size
+  }
+
+  private func firstPage(_ number: Int, from offset: UInt64, isHole: Bool) -> UInt64? {
     let hole = [UInt8](repeating: 0, count: 4096)
-    return inodes[try inode(descriptor)]?.bytes.withUnsafeBytes { bytes in
+    return inodes[number]?.bytes.withUnsafeBytes { bytes in
       var page = Int(clamping: offset)
       while page < bytes.count {
         let end = min(bytes.count, (page / hole.count + 1) * hole.count)
-        if memcmp(bytes.baseAddress! + page, hole, end - page) != 0 { return UInt64(page) }
+        if (memcmp(bytes.baseAddress! + page, hole, end - page) == 0) == isHole { return UInt64(page) }
         page = end
       }
       return nil
@@ -335,7 +353,7 @@ package final class TestDisk: SpoolDisk, @unchecked Sendable {
 
   /// A failed fdatasync: each page was written, is only in the cache from now on, or is lost.
   private func dropPages(of number: Int) {
-    guard var inode = inodes[number] else { return }
+    guard var inode = inodes.removeValue(forKey: number) else { return }
     for page in Set(inode.versions.keys.map { $0 / 8 }).sorted() {
       let fate = Int.random(in: 0..<3, using: &random)
       for sector in page * 8..<page * 8 + 8 {

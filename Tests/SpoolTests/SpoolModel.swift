@@ -117,6 +117,18 @@ struct SpoolModel {
   func check(_ file: SpoolFile, _ pattern: OffsetPattern) throws {
     #expect((file.head, file.oldest, file.released) == (head, oldest, released))
     try checkBytes(file, pattern, mustHave: oldest..<head)
+    let holes = absentRuns(in: oldest..<head).filter { $0.count >= SpoolFormat.smallestHole }
+    let most = holes.reduce(head - oldest) { $0 - UInt64($1.count) }
+    #expect(file.keptByteCount <= most, "long holes do not count: \(holes)")
+  }
+
+  /// How many positions have a byte for certain.
+  func presentCount(in range: Range<UInt64>) -> UInt64 {
+    range.reduce(0) { states[Int($1)] == .present ? $0 + 1 : $0 }
+  }
+
+  private func absentRuns(in range: Range<UInt64>) -> [Range<UInt64>] {
+    range.filter { states[Int($0)] == .absent }.map { $0..<$0 + 1 }.withJoinedNeighbors
   }
 
   /// Checks a file that was recovered.
@@ -143,6 +155,7 @@ struct SpoolModel {
       for offset in position..<position + UInt64(piece.count)
       where offset >= UInt64(states.count) || states[Int(offset)] == .absent { isWrong = true }
     }
+    #expect(file.keptByteCount >= count && file.keptByteCount <= file.head - file.oldest)
     #expect(!isWrong, "bytes that were never appended at these positions")
     var silent: [UInt64] = []
     for range in missing {

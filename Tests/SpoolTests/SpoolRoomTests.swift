@@ -17,6 +17,80 @@ struct SpoolRoomTests {
     return try SpoolFile.create(in: folder, description: "", capacity: blocks * SpoolFormat.payload)
   }
 
+  @Test("a ring spans more positions than bytes, but only where released space is returned")
+  func reach() throws {
+    let capacity = 100 * SpoolFormat.payload
+    for (call, code, blocks) in [
+      (nil, 0, 1600), (.punchHole, EOPNOTSUPP, 100), (.punchHole, ENOSYS, 100), (.setSize, EFBIG, 100),
+    ] as [(TestDisk.Operation?, Int32, UInt64)] {
+      let disk = TestDisk()
+      try disk.makeFolder("/spool", mode: 0o700)
+      let folder = try SpoolFolder(directory: "/spool", stream: "s", disk: disk)
+      if let call { disk.faults[call] = [(disk.calls[call] ?? 0) + 1: .error(code)] }
+      let file = try SpoolFile.create(
+        in: folder, StretchIdentity(), description: "", capacity: capacity, reach: 16 * capacity)
+      #expect(file.header.blockCount == blocks)
+      #expect(try file.descriptor.status().byteCount == SpoolFile.size(blockCount: blocks))
+      // A hole that is longer than the capacity.
+      let jump: UInt64 = 500 * SpoolFormat.payload + 7
+      try file.append(pattern, at: 0, count: 50 * SpoolFormat.payloadSize)
+      if blocks == 1600 {
+        try file.append(pattern, at: file.head + jump, count: 40 * SpoolFormat.payloadSize)
+        #expect(file.keptByteCount == 90 * SpoolFormat.payload && file.oldest == 0)
+        #expect(file.position(afterKeeping: 49 * SpoolFormat.payload) == 49 * SpoolFormat.payload)
+        let end = 50 * SpoolFormat.payload + jump
+        #expect(file.position(afterKeeping: 51 * SpoolFormat.payload) == end + SpoolFormat.payload)
+        #expect(file.position(afterKeeping: .max) == file.head)
+        file.evict(upTo: file.position(afterKeeping: 50 * SpoolFormat.payload))
+        #expect(file.keptByteCount == 40 * SpoolFormat.payload)
+      } else {
+        #expect(throws: SpoolError.self) {
+          try file.append(pattern, at: file.head + jump, count: 40 * SpoolFormat.payloadSize)
+        }
+      }
+    }
+  }
+
+  @Test("a disk that refuses the size of a file for another reason refuses the file", arguments: [ENOSPC, EIO])
+  func refusedSize(code: Int32) throws {
+    let disk = TestDisk()
+    try disk.makeFolder("/spool", mode: 0o700)
+    let folder = try SpoolFolder(directory: "/spool", stream: "s", disk: disk)
+    disk.faults[.setSize] = [(disk.calls[.setSize] ?? 0) + 1: .error(code)]
+    let error = #expect(throws: SpoolError.self) {
+      _ = try SpoolFile.create(in: folder, StretchIdentity(), description: "", capacity: 1 << 20, reach: 1 << 24)
+    }
+    #expect(error?.code == code)
+    #expect(try folder.stretches().isEmpty)
+  }
+
+  @Test("the holes of a file are found again, also where the ring begins again", arguments: Seed.several(4))
+  func holesFound(seed: Seed) throws {
+    var random = seed.generator
+    let disk = TestDisk()
+    try disk.makeFolder("/spool", mode: 0o700)
+    let folder = try SpoolFolder(directory: "/spool", stream: "s", disk: disk)
+    // Twice the ring at most, so the second lap meets slots that the first one has used or not.
+    let file = try SpoolFile.create(in: folder, description: "", capacity: 400 * SpoolFormat.payload)
+    while file.head < 700 * SpoolFormat.payload {
+      let jump = random.chance(40) ? UInt64(Int.random(in: 1...60, using: &random)) * SpoolFormat.payload : 0
+      let count = Int.random(in: 1...30, using: &random) * SpoolFormat.payloadSize
+      let end = file.head + jump + UInt64(count)
+      if end > 390 * SpoolFormat.payload {
+        file.release(upTo: end - 390 * SpoolFormat.payload)
+        // Returns what is released, so that a hole on the disk is a hole of the stretch.
+        file.giveBack(atLeast: 1)
+      }
+      try file.append(pattern, at: file.head + jump, count: count)
+    }
+    try file.commit()
+    let kept = file.keptByteCount
+    file.close()
+    let found = try SpoolFile.open(file.path, access: .readOnly, disk: disk)
+    // All holes are whole blocks, but the rest of one that is partly released may count as bytes.
+    #expect(found.keptByteCount >= kept && found.keptByteCount < kept + SpoolFormat.smallestHole, "\(seed)")
+  }
+
   @Test(
     "released space is returned, in each lap, but no block that is still needed", arguments: Seed.several(2))
   func givenBack(seed: Seed) throws {

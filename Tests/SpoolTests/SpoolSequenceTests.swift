@@ -19,7 +19,9 @@ struct SpoolSequence {
   init(_ random: SplitMix64) throws {
     self.random = random
     disk = TestDisk(SplitMix64(state: self.random.next()))
-    capacity = UInt64.random(in: 4...24, using: &self.random) * 4064
+    // Some have space for a long hole.
+    let blocks: ClosedRange<UInt64> = self.random.chance(70) ? 4...24 : 25...120
+    capacity = UInt64.random(in: blocks, using: &self.random) * 4064
     try disk.makeFolder("/tmp", mode: 0)
     try disk.synchronizeFolder("/")
     folder = try SpoolFolder(directory: "/tmp/spool", stream: "s", disk: disk)
@@ -67,7 +69,13 @@ struct SpoolSequence {
 
   /// The reaction of a caller to a full ring.
   private mutating func evict() {
-    let position = model.oldest + (model.head - model.oldest) / UInt64.random(in: 1...3, using: &random)
+    let kept = file.keptByteCount
+    let count = random.chance(10) ? 0 : kept / UInt64.random(in: 1...3, using: &random)
+    let position = file.position(afterKeeping: count)
+    #expect((model.oldest...model.head).contains(position))
+    #expect(model.presentCount(in: model.oldest..<position) <= count, "more is evicted than requested")
+    // Either hole or byte by byte.
+    #expect(position == model.head || model.presentCount(in: position..<model.head) <= kept - count)
     file.evict(upTo: position)
     model.evict(upTo: position)
   }

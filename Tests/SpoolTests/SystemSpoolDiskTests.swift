@@ -72,6 +72,10 @@ struct SystemSpoolDiskTests {
     #expect(
       try disk.nextData(file, from: 0) == 512 << 10 && disk.nextData(file, from: (512 << 10) + 5) == (512 << 10) + 5)
     #expect(try disk.nextData(file, from: 1 << 20) == nil)
+    // After the file system's block.
+    let hole = try #require(try disk.nextHole(file, from: 512 << 10))
+    #expect(hole > 512 << 10 && hole <= 576 << 10, "\(hole)")
+    #expect(try disk.nextHole(file, from: 5) == 5 && disk.nextHole(file, from: 1 << 30) == nil)
     try disk.rename(path, to: path + "2")
     #expect(code { () throws(SystemError) in _ = try disk.open(path, flags: O_RDONLY, mode: 0) } == ENOENT)
     try disk.unlink(path + "2")

@@ -67,6 +67,78 @@ struct FailingDiskTests {
     withExtendedLifetime(spool) {}
   }
 
+  @Test(
+    "bytes that a full disk refuses for a long time cost no byte on the disk, and the limit applies to the others",
+    arguments: Seed.several(4))
+  func longOutages(seed: Seed) throws {
+    var random = seed.generator
+    let directory = try TemporaryDirectory()
+    let machine = try SpoolMachine(seed.generator, folder: directory.path)
+    let limit: UInt64 = 1 << 20
+    var settings = SpoolSettings(limit: limit)
+    settings.syncInterval = .milliseconds(10)
+    func open() throws -> StreamSpool {
+      try StreamSpool(directory: directory.path, stream: "s", settings: settings, disk: machine.start()) { _ in }
+    }
+    let spool = try open()
+    let buffer = try spool.begin(description: "", capacity: 64 << 10, overflow: .dropOldest)
+    guard var ends = buffer.takeEnds() else { throw SpooledStretchTests.Failure(reason: "taken already") }
+    func capture(_ count: Int) {
+      let head = ends.producer.head
+      _ = ends.producer.write(minimum: count, maximum: count) { span in
+        span.withUnsafeMutableBytes { SpooledStretchTests.pattern.fill($0, at: head) }
+        return count
+      }
+    }
+    /// What the disk accepted before each outage, oldest first.
+    var accepted: [Range<UInt64>] = []
+    for _ in 0..<5 {
+      let start = ends.producer.head
+      for _ in 0..<Int.random(in: 1...8, using: &random) {
+        capture(random.size(upTo: 40_000))
+        try SpoolDirectory.wait(for: "bytes on the disk", seed) {
+          buffer.stretch.notSynchronized(upTo: ends.producer.head) == 0
+        }
+      }
+      accepted.append(start..<ends.producer.head)
+      machine.failWrites(with: ENOSPC)
+      // More than the limit, and never at once more than the buffer holds.
+      for _ in 0..<Int.random(in: 20...60, using: &random) { capture(60_000) }
+      let before = machine.writeCount
+      try SpoolDirectory.wait(for: "attempts on the full disk", seed) { machine.writeCount >= before + 3 }
+      machine.failWrites(with: nil)
+      try SpoolDirectory.wait(for: "the end of the outage", seed) {
+        buffer.stretch.notSynchronized(upTo: ends.producer.head) == 0
+      }
+    }
+    let head = ends.producer.head
+    if random.chance(50) {
+      machine.cutPower()
+    } else {
+      machine.kill()
+    }
+    let next = try open()
+    let backlog = try #require(try next.opened(next.backlog.first), "\(seed)")
+    guard let found = backlog.takeEnds() else { throw SpooledStretchTests.Failure(reason: "taken already") }
+    var consumer = found.consumer
+    var (cursor, gaps) = (backlog.kept.lowerBound, [0..<backlog.kept.lowerBound])
+    while cursor < head {
+      let lost = try SpooledStretchTests.read(&consumer, &cursor, 8192, seed)
+      if lost > 0 { gaps.append(cursor - lost..<cursor) }
+    }
+    // The newest bytes up to the limit, but for the step in which a spool makes room.
+    var rest = limit - (128 << 10)
+    for range in accepted.reversed() {
+      // The end of the outage after it was still in the buffer.
+      rest -= min(rest, 64 << 10)
+      let kept = range.upperBound - min(rest, UInt64(range.count))..<range.upperBound
+      #expect(!gaps.contains { $0.overlaps(kept) }, "\(seed): \(kept) of \(accepted), \(gaps)")
+      rest -= UInt64(kept.count)
+    }
+    try next.finish(backlog.stretch, isDelivered: true)
+    withExtendedLifetime(spool) {}
+  }
+
   @Test("a delivered stretch leaves nothing in memory, even if the disk refuses to sync its removal")
   func unsyncedRemoval() throws {
     let directory = try TemporaryDirectory()

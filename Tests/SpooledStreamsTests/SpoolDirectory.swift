@@ -17,12 +17,14 @@ final class SpoolDirectory: Sendable {
 
   var events: [SpoolEvent] { reported.withLock { $0 } }
 
+  /// - Parameter patience: how long a spool that was just dropped may still use the folder.
   func open(
-    limit: UInt64 = 64 << 20, stream: String = "test", syncInterval: Duration = .milliseconds(10)
+    limit: UInt64 = 64 << 20, stream: String = "test", syncInterval: Duration = .milliseconds(10),
+    patience: Duration = .seconds(60)
   ) throws -> StreamSpool {
     var settings = SpoolSettings(limit: limit)
     settings.syncInterval = syncInterval
-    let end = MonotonicInstant.now + .seconds(60)
+    let end = MonotonicInstant.now + patience
     while true {
       do {
         return try StreamSpool(directory: directory.path, stream: stream, settings: settings) { [self] event in

@@ -119,7 +119,7 @@ struct SpooledStretchTests {
   func locked() throws {
     let directory = try SpoolDirectory()
     let spool = try directory.open(limit: 1 << 20)
-    #expect(throws: SpoolError.self) { _ = try directory.open(limit: 1 << 20) }
+    #expect(throws: SpoolError.self) { _ = try directory.open(limit: 1 << 20, patience: .zero) }
     _ = try directory.open(limit: 1 << 20, stream: "other")
     withExtendedLifetime(spool) {}
   }
