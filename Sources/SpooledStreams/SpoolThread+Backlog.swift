@@ -99,9 +99,8 @@ extension SpoolThread {
   ) {
     guard let stretch = left.first(where: { $0.name == name }) else { return done(.nothingLeft) }
     if let opened = open(stretch) {
-      guard stretch.isKeptForOperator else { return done(.backlog(take(stretch, opened))) }
-      settle(stretch)
-      return done(.nothingLeft)
+      // Its examination, or the next retry, ends one that has nothing to send.
+      return done(stretch.isKeptForOperator ? .nothingLeft : .backlog(take(stretch, opened)))
     }
     guard !stretch.isUnreadable, .now < end else {
       // Always known, because it was not opened.

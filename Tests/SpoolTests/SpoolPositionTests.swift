@@ -54,6 +54,41 @@ struct SpoolPositionTests {
     }
   }
 
+  @Test(
+    "one append after a hole may begin and end within blocks, with any number of them between",
+    arguments: Seed.several(3))
+  func longAppends(seed: Seed) throws {
+    var random = seed.generator
+    for count in [1, 127, 128, 129, 254, 255, 256, 257, 300] {
+      let file = try make(blocks: 1000)
+      try file.append(pattern, at: 0, count: .random(in: 1...9000, using: &random))
+      let start = file.head + .random(in: 1...20_000, using: &random)
+      try file.append(
+        pattern, at: start, count: count * SpoolFormat.payloadSize + .random(in: 0..<4064, using: &random))
+      try file.commit()
+      let (pieces, _) = try reopened(file).readAll(from: start)
+      #expect(pieces.reduce(0) { $0 + $1.1.count } == Int(file.head - start), "\(count) blocks, \(seed)")
+      for (position, bytes) in pieces {
+        #expect(bytes == pattern.bytes(bytes.count, at: position), "\(count) blocks, \(seed)")
+      }
+      try disk.unlink(file.path)
+    }
+  }
+
+  @Test("a torn block after the head is reported, also if it is the first of the file", arguments: [0, 3] as [UInt64])
+  func tornFirst(block: UInt64) throws {
+    let file = try make(blocks: 10)
+    try file.append(pattern, at: 0, count: Int(block) * SpoolFormat.payloadSize)
+    try file.commit()
+    try file.append(pattern, at: file.head, count: SpoolFormat.payloadSize)
+    let offset = SpoolFormat.blockOffset(block, blockCount: 10)
+    _ = disk.withFile(file.path) { $0[Int(offset) + 2000] ^= 0xff }
+    let found = try reopened(file)
+    #expect(found.head == block * SpoolFormat.payload)
+    let lost = SpoolFormat.start(ofBlock: block)..<SpoolFormat.start(ofBlock: block + 1)
+    #expect(found.damage == [SpoolDamage(.torn, fileOffset: offset, lostPositions: lost)])
+  }
+
   private func joined(_ ranges: [Range<UInt64>]) -> [Range<UInt64>] {
     ranges.reduce(into: []) { result, range in
       if let last = result.last, last.upperBound == range.lowerBound {

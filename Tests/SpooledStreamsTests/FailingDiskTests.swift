@@ -186,6 +186,42 @@ struct FailingDiskTests {
     withExtendedLifetime(spool) {}
   }
 
+  @Test("what a killed process left in memory is written once the disk accepts it, although no stream asks for it")
+  func settledLater() throws {
+    let directory = try TemporaryDirectory()
+    let machine = try SpoolMachine(Seed(6).generator, folder: directory.path)
+    let events = try EventLog<SpoolEvent>()
+    var settings = SpoolSettings(limit: 1 << 20)
+    settings.syncInterval = .milliseconds(10)
+    func open() throws -> StreamSpool {
+      try StreamSpool(directory: directory.path, stream: "s", settings: settings, disk: machine.start()) {
+        events.append($0)
+      }
+    }
+    do {
+      let spool = try open()
+      let buffer = try spool.begin(description: "", capacity: 64 << 10, overflow: .refuse)
+      machine.failWrites(with: ENOSPC)
+      guard var ends = buffer.takeEnds() else { throw SpooledStretchTests.Failure(reason: "taken already") }
+      _ = ends.producer.write(minimum: 5000, maximum: 5000) { span in
+        span.withUnsafeMutableBytes { SpooledStretchTests.pattern.fill($0, at: 0) }
+        return 5000
+      }
+      machine.kill()
+      withExtendedLifetime(spool) {}
+    }
+    machine.failWrites(with: ENOSPC)
+    let count = events.all.count
+    let spool = try open()
+    try SpoolDirectory.wait(for: "a refused attempt") { events.all.count > count }
+    try #require(try SpoolDirectory.inMemory(spool.backlog).count == 1)
+    machine.failWrites(with: nil)
+    try SpoolDirectory.wait(for: "everything on the disk") { try SpoolDirectory.inMemory(spool.backlog).isEmpty }
+    for path in try SpoolFolder.stretches(in: spool.path, disk: machine.start()) {
+      #expect(try SpoolFile.open(path, access: .readOnly, disk: machine.start()).head == 5000)
+    }
+  }
+
   @Test(
     "a stretch that cannot be opened for a while is examined and sent later",
     arguments: [EMFILE, ENFILE, ENOMEM, EAGAIN, ESTALE, EIO])
