@@ -1,5 +1,6 @@
 // Each loss is reported exactly once.
 
+import EventLoops
 import NetworkTesting
 import PropertyTesting
 import Testing
@@ -49,6 +50,8 @@ struct ReportedLossTests {
     "bytes that may be lost with a request are no loss if the server has confirmed the end and reports what it lacks",
     arguments: [nil, 0, 7] as [Int?])
   func settled(_ missing: Int?) throws {
+    let mayRefuse = try EventCounter()
+    let refusal = mayRefuse.descriptor
     let server = try ScriptedServer { connection, number in
       _ = try connection.head()
       if number > 0 {
@@ -58,6 +61,7 @@ struct ReportedLossTests {
       // Far more than the client keeps of what TCP has acknowledged.
       var count = 0
       while count < 800_000, let bytes = try connection.receive() { count += bytes.count }
+      try #require(waitUntilReadable(refusal))
       try connection.respond("502 Bad Gateway", ["Connection: close"])
       _ = connection.readToEnd()
     }
@@ -65,6 +69,13 @@ struct ReportedLossTests {
       let source = try PushedSource()
       let stream = try RunningStream(source, session, server.url) { $0.buffer = .bytes(1 << 20) }
       try source.push([UInt8](repeating: 1, count: 900_000))
+      // The client knows by then that TCP has acknowledged more than it keeps.
+      let acknowledged = Lock<UInt64>(0)
+      try waitUntil("TCP acknowledges the bytes") {
+        stream.streamer.withProgress { progress in acknowledged.withLock { $0 = progress.acknowledged } }
+        return acknowledged.withLock { $0 } >= 700_000
+      }
+      mayRefuse.signal()
       try stream.waitForFailure()
       stream.streamer.finish()
       let summary = try stream.summary()
