@@ -321,11 +321,7 @@ import Testing
 
   @Test("a max-size below the server's bytes does not cancel a file")
   func absurdSizeOfFile() {
-    var client = ClientScript.file(500)
-    client.start()
-    client.interim(location: ClientScript.upload)
-    client.send(upTo: 300)
-    client.interim(["Upload-Offset": "200"])
+    var client = ClientScript.creatingFile()
     #expect(client.interim(["Upload-Limit": "max-size=100"]) == nil)
     #expect(client.interim(["Upload-Limit": "max-size=400"]) == .tooLarge(limit: 400), "this may be true")
   }
@@ -346,11 +342,7 @@ import Testing
   @Test(
     "an early end of a file is verified, once the server has acknowledged some of it", arguments: [false, true])
   func earlyEndOfFile(_ inHEAD: Bool) {
-    var client = ClientScript.file(500)
-    client.start()
-    client.interim(location: ClientScript.upload)
-    client.send(upTo: 300)
-    client.interim(["Upload-Offset": "200"])
+    var client = ClientScript.creatingFile()
     if inHEAD {
       client.lose()
       client.answer(204, ["Upload-Offset": "300", "Upload-Complete": "?1"])
