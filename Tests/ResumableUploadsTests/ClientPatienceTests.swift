@@ -88,12 +88,7 @@ import Testing
     client.start()
     var ends = 0
     while client.failure == nil, ends < 50 {
-      if client.next == "CREATE" {
-        client.answer(201, location: ClientScript.upload)
-      } else {
-        ends += 1
-        client.answer(200, ["Upload-Complete": "?1"], isEarly: true)
-      }
+      if client.endEarly() { ends += 1 }
     }
     #expect(ends == 9 && client.failure == .completedEarly)
   }

@@ -25,4 +25,15 @@ extension ClientScript {
     client.interim(["Upload-Offset": "200"])
     return client
   }
+
+  /// Answers a creation with an upload resource, and an append with an end that comes too early. Returns whether it was
+  /// an append.
+  mutating func endEarly() -> Bool {
+    guard next == "CREATE" else {
+      answer(200, ["Upload-Complete": "?1"], isEarly: true)
+      return true
+    }
+    answer(201, location: Self.upload)
+    return false
+  }
 }
