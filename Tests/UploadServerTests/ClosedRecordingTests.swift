@@ -1,53 +1,12 @@
-// Tests live streams whose client does not return: their recording is closed and kept. A client that does return
-// continues the stream.
+// Tests live streams whose client does not return: their recording is closed and kept.
 
-import EventLoops
 import Glibc
 import NetworkTesting
 import Testing
 import UploadServer
 
-extension TestServer {
-  /// Sends bytes of a plain stream and disconnects once all of them are stored.
-  @discardableResult
-  func plain(_ path: String = "/t.txt", id: String, offset: Int? = nil, type: String = "text/plain", _ text: [UInt8])
-    throws -> ServerEvent
-  {
-    let client = try connect()
-    let before = events.all.filter { $0.kind == .interrupted }.count
-    try client.send(Self.head(path, id: id, offset: offset, type: type))
-    if !text.isEmpty { try client.sendChunk(text) }
-    try waitUntil("all has arrived") { client.unacknowledged == 0 }
-    client.disconnect()
-    return try events.wait(.interrupted, count: before + 1)
-  }
-
-  /// Appends bytes to an upload in a request that ends regularly.
-  func append(_ location: String, at offset: Int, completes: Bool = false, _ bytes: [UInt8]) throws {
-    let client = try connect()
-    try client.patch(location, at: offset, completes: completes, ["Content-Length: \(bytes.count)"])
-    try client.send(bytes)
-    let answer = try client.final().answer
-    guard answer["upload-offset"] == "\(offset + bytes.count)" else { throw TestFailure("not appended: \(answer)") }
-  }
-
-  func append(_ location: String, at offset: Int, completes: Bool = false, _ text: String) throws {
-    try append(location, at: offset, completes: completes, Array(text.utf8))
-  }
-}
-
 @Suite("Recordings of silent live streams")
-struct ClosedRecordingTests {
-  private func server(
-    _ directory: TemporaryDirectory = TemporaryDirectory(), finishAfter: Duration = .milliseconds(300),
-    _ change: (inout UploadServer.Configuration) -> Void = { _ in }
-  ) throws -> TestServer {
-    try TestServer(in: directory) {
-      $0.finishAfter = finishAfter
-      change(&$0)
-    }
-  }
-
+struct ClosedRecordingTests: ClosedRecordingSuite {
   private static let interruptedAtThree = "{\"offset\":3,\"length\":0,\"cause\":\"interrupted\"}\n"
 
   @Test("an upload without an announced length is closed under its final name, as its .gaps and the log record")
@@ -144,167 +103,30 @@ struct ClosedRecordingTests {
     #expect(try test.directory.text("t-b.txt") == "abcdef")
   }
 
-  // MARK: Next parts
-
-  /// A WAV header as `sluice mic` makes one: stereo of 16 bits.
-  static let header: [UInt8] =
-    Array("RIFF".utf8) + [255, 255, 255, 255] + Array("WAVEfmt ".utf8) + [16, 0, 0, 0, 1, 0, 2, 0]
-    + [0x80, 0xBB, 0, 0, 0, 0xEE, 2, 0, 4, 0, 16, 0] + Array("data".utf8) + [255, 255, 255, 255]
-
-  /// A header with the true sizes of whole frames.
-  private static func header(dataLength: UInt8) -> [UInt8] {
-    var header = header
-    header.replaceSubrange(4..<8, with: [dataLength + 36, 0, 0, 0])
-    header.replaceSubrange(40..<44, with: [dataLength, 0, 0, 0])
-    return header
+  @Test("a later deadline does not hide an earlier one")
+  func earlierDeadline() throws {
+    let test = try server { $0.uploads.maximumAge = .seconds(3600) }
+    let long = try test.create("/t.txt", ["Stream-ID: a", "Upload-Length: 6"])
+    try test.append(long, at: 0, "abc")
+    let live = try test.create("/t.txt", ["Stream-ID: b"])
+    try test.append(live, at: 0, "abc")
+    #expect(try test.events.wait(.closed).stream == "b")
+    #expect(try test.connect().head(long)["upload-offset"] == "3")
   }
 
-  @Test(
-    "a client that returns continues in a next part, with its own header and whole frames",
-    arguments: [true, false])
-  func nextPart(_ isResumable: Bool) throws {
+  @Test("a recording is not closed while its name is in use: it stays, and the server tries again")
+  func nameTaken() throws {
     let test = try server()
-    let samples = (0..<400).map { UInt8(truncatingIfNeeded: $0 * 7) }
-    let stream = Self.header + samples
-    func send(_ range: Range<Int>, completes: Bool = false) throws {
-      if isResumable {
-        let location = try test.create(
-          "/kitchen.wav", ["Stream-ID: a", "Stream-Offset: \(range.lowerBound)", "Content-Type: audio/wav"])
-        try test.append(location, at: 0, completes: completes, Array(stream[range]))
-      } else if completes {
-        let client = try test.connect()
-        try client.send(TestServer.head("/kitchen.wav", id: "a", offset: range.lowerBound, type: "audio/wav"))
-        try client.sendChunk(Array(stream[range]))
-        try client.send("0\r\n\r\n")
-        #expect(try client.answer()["stream-offset"] == "\(range.upperBound)")
-      } else {
-        try test.plain(
-          "/kitchen.wav", id: "a", offset: range.lowerBound, type: "audio/wav", Array(stream[range]))
-      }
-    }
-    // The first part ends in the middle of a frame.
-    try send(0..<(44 + 101))
+    try test.directory.write("t-a.txt", [1])
+    let location = try test.create("/t.txt", ["Stream-ID: b"])
+    try test.append(location, at: 0, "abc")
+    try test.directory.write("t-b.txt", [1])
+    let warning = try test.events.wait(.warning)
+    #expect(warning.reason?.contains("t-b.part") == true)
+    #expect(try test.directory.text("t-b.part") == "abc" && test.directory.contents("t-b.txt") == [1])
+    unlink(test.directory.path + "/t-b.txt")
     _ = try test.events.wait(.closed)
-    #expect(
-      try test.directory.contents("kitchen-a.wav") == Self.header(dataLength: 100) + Array(stream[44..<145]))
-    // The client knows of fewer bytes than the server has.
-    try send((44 + 98)..<(44 + 206))
-    _ = try test.events.wait(.closed, count: 2)
-    #expect(try test.directory.contents("kitchen-a~2.wav") == Self.header(dataLength: 108) + Array(samples[96..<206]))
-    #expect(
-      try test.directory.text("kitchen-a~2.gaps")
-        == "{\"offset\":140,\"length\":0,\"cause\":\"next-part\"}\n{\"offset\":250,\"length\":0,\"cause\":\"interrupted\"}\n"
-    )
-    // The client has lost some bytes meanwhile, and the first frame is only half there.
-    try send((44 + 302)..<444, completes: true)
-    #expect(
-      try test.directory.contents("kitchen-a~3.wav")
-        == Self.header(dataLength: 100) + [0, 0] + Array(samples[302...]))
-    #expect(
-      try test.directory.text("kitchen-a~3.gaps")
-        == "{\"offset\":344,\"length\":0,\"cause\":\"next-part\"}\n{\"offset\":250,\"length\":96,\"cause\":\"not-received\"}\n"
-    )
-    #expect(test.directory.names.filter { $0.hasSuffix(".part") } == [])
-    // The stream has ended, so a repeated request gets the same answer.
-    guard !isResumable else { return }
-    try send((44 + 302)..<444, completes: true)
-  }
-
-  @Test("a directory of logs that is a link to nowhere stops neither the server nor the stream")
-  func missingLogs() throws {
-    let test = try server()
-    symlink("/nonexistent/parts", test.directory.path + "/.parts")
-    try test.plain(id: "a", Array("abc".utf8))
-    _ = try test.events.wait("the warning") { events in
-      events.first { $0.kind == .warning && $0.reason?.contains("cannot close ") == true }
-    }
-    try test.plain(id: "a", offset: 3, Array("def".utf8))
-    #expect(try test.directory.text("t-a.part") == "abcdef")
-  }
-
-  @Test(
-    "no offset of a request behind a closed recording stops the server, and what is stored there is closed as well",
-    arguments: [true, false])
-  func extremeOffsets(_ isResumable: Bool) throws {
-    let test = try server()
-    let offsets = [
-      "999999999999998", "999999999999999", "1000000000000000", "9223372036854775806", "9223372036854775807",
-      "9223372036854775808", "18446744073709551614", "18446744073709551615", "18446744073709551616",
-    ]
-    for (number, offset) in offsets.enumerated() {
-      let id = "s\(number)"
-      try test.plain("/kitchen.wav", id: id, type: "audio/wav", Self.header + [1, 2, 3])
-      _ = try test.events.wait("the recording is closed") { $0.first { $0.kind == .closed && $0.stream == id } }
-      let client = try test.connect()
-      let fields = ["Stream-ID: \(id)", "Stream-Offset: \(offset)", "Content-Type: audio/wav"]
-      if isResumable {
-        try client.request("POST", "/kitchen.wav", ["Upload-Complete: ?0"] + fields, body: "abcd")
-        let status = try client.final().answer.status
-        #expect(offset.utf8.count > 15 ? [400, 409].contains(status) : status == 201, "\(offset): \(status)")
-      } else {
-        try client.request("POST", "/kitchen.wav", version: nil, fields, chunked: true)
-        try client.sendChunk("abcd")
-        if offset.utf8.count > 15 {
-          #expect([400, 409].contains(try client.final().answer.status), "\(offset)")
-        } else {
-          client.disconnect()
-        }
-      }
-      guard offset.utf8.count <= 15 else { continue }
-      _ = try test.events.wait("the next part is closed") { events in
-        events.filter { $0.kind == .closed && $0.stream == id }.dropFirst().first
-      }
-    }
-  }
-
-  @Test("after a part that repeats a piece of an earlier one, only missing bytes are recorded as not received")
-  func repeatingPart() throws {
-    let test = try server()
-    // The client of the second part knew of fewer bytes than the server had.
-    for (number, range) in [0..<20, 5..<10, 20..<25, 12..<15, 30..<31].enumerated() {
-      try test.plain(id: "a", offset: range.lowerBound, range.map { UInt8($0) })
-      _ = try test.events.wait(.closed, count: number + 1)
-    }
-    for (part, gaps) in [2: [], 3: [], 4: [], 5: ["{\"offset\":25,\"length\":5,\"cause\":\"not-received\"}"]] {
-      let lines = try test.directory.text("t-a~\(part).gaps").split(separator: "\n").map(String.init)
-      #expect(lines.filter { $0.contains("not-received") } == gaps, "part \(part)")
-    }
-  }
-
-  @Test("a next part survives the server with its offset, and text requires no header")
-  func nextPartAfterRestart() throws {
-    let directory = TemporaryDirectory()
-    var location = ""
-    do {
-      let test = try server(directory)
-      try test.plain(id: "a", Array("abc".utf8))
-      _ = try test.events.wait(.closed)
-    }
-    do {
-      let test = try server(directory, finishAfter: .seconds(60))
-      location = try test.create("/t.txt", ["Stream-ID: a", "Stream-Offset: 3"])
-      try test.append(location, at: 0, "def")
-    }
-    let test = try server(directory, finishAfter: .seconds(60))
-    #expect(try test.connect().head(location)["upload-offset"] == "3")
-    try test.append(location, at: 3, completes: true, "ghi")
-    #expect(try directory.text("t-a.txt") == "abc" && directory.text("t-a~2.txt") == "defghi")
-    // The stream has ended, so nothing may follow it.
-    let late = try test.connect()
-    try late.send(TestServer.head(id: "a", offset: 10))
-    #expect(try late.answer().status == 409)
-  }
-
-  @Test("a stream whose closed recording was moved away continues in the next part")
-  func moved() throws {
-    let test = try server()
-    try test.plain("/k.wav", id: "a", type: "audio/wav", Self.header + [1, 2, 3, 4])
-    _ = try test.events.wait(.closed)
-    unlink(test.directory.path + "/k-a.wav")
-    unlink(test.directory.path + "/k-a.gaps")
-    try test.plain("/k.wav", id: "a", offset: 48, type: "audio/wav", [5, 6, 7, 8])
-    _ = try test.events.wait(.closed, count: 2)
-    #expect(try test.directory.contents("k-a~2.wav") == Self.header(dataLength: 4) + [5, 6, 7, 8])
+    #expect(try test.directory.text("t-b.txt") == "abc")
   }
 
   // MARK: Owners
@@ -459,160 +281,5 @@ struct ClosedRecordingTests {
       // If there is no room, the server checks at most once per second.
       try waitUntil("its removal is noticed") { (try? room(test)) == 10 }
     }
-  }
-
-  // MARK: Restarts
-
-  @Test(
-    "after a restart, a recording is closed under the name in its record, or else under a name derived from its contents"
-  )
-  func leftBehind() throws {
-    let directory = TemporaryDirectory()
-    do {
-      let test = try server(directory, finishAfter: .seconds(60))
-      try test.plain("/a.txt", id: "a", Array("abc".utf8))
-      _ = try test.create("/b.txt", ["Stream-ID: b"])
-    }
-    for (name, bytes) in [("c-1.part", Self.header), ("d-1.part", [1, 2]), (".e.part", [1]), ("-f.part", [1])] {
-      try directory.write(name, bytes)
-    }
-    let test = try server(directory)
-    _ = try test.events.wait(.closed, count: 3)
-    #expect(try directory.text("a-a.txt") == "abc")
-    #expect(try directory.contents("c-1.wav") == Self.header(dataLength: 0) && directory.contents("d-1.bin") == [1, 2])
-    #expect(directory.exists(".e.part") && directory.exists("-f.part"))
-  }
-
-  @Test("a server removes its records of a stream whose recordings another program has removed, and of no other")
-  func forgotten() throws {
-    let directory = TemporaryDirectory()
-    do {
-      let test = try server(directory) { $0.uploads.maximumAge = .milliseconds(500) }
-      for id in ["a", "b", "c"] { try test.plain("/t.txt", id: id, Array("abc".utf8)) }
-      _ = try test.events.wait(.closed, count: 3)
-    }
-    func names() throws -> Set<String> { Set(try ScratchListing(directory.path + "/.parts").names) }
-    #expect(try names() == ["t-a", "t-b", "t-c"])
-    func remove(_ id: String) { for suffix in ["txt", "gaps"] { unlink("\(directory.path)/t-\(id).\(suffix)") } }
-    remove("a")
-    let test = try server(directory) { $0.uploads.maximumAge = .milliseconds(500) }
-    try waitUntil("t-a is forgotten") { try names() == ["t-b", "t-c"] }
-    // A later search finds this one.
-    remove("c")
-    try waitUntil("t-c is forgotten") { try names() == ["t-b"] }
-    test.stop()
-    #expect(try names() == ["t-b"] && directory.text("t-b.txt") == "abc")
-  }
-
-  @Test("a recording that a newer server finds stays with its upload")
-  func leftToUpload() throws {
-    let directory = TemporaryDirectory()
-    var location = ""
-    do {
-      let test = try server(directory, finishAfter: .seconds(60))
-      location = try test.create("/t.txt", ["Stream-ID: a", "Upload-Length: 6"])
-      try test.append(location, at: 0, "abc")
-    }
-    let test = try server(directory)
-    try test.plain(id: "b", Array("x".utf8))
-    _ = try test.events.wait(.closed)
-    try test.append(location, at: 3, completes: true, "def")
-    #expect(try directory.text("t-a.txt") == "abcdef")
-  }
-
-  @Test(
-    "uploads of an earlier server expire by the current configuration, and by the running time of servers, not the clock"
-  )
-  func ages() throws {
-    let directory = TemporaryDirectory()
-    var locations: [String] = []
-    do {
-      let test = try server(directory)
-      for id in ["a", "b"] {
-        locations.append(try test.create("/t.txt", ["Stream-ID: \(id)", "Upload-Length: 6"]))
-        try test.append(locations[locations.count - 1], at: 0, "abc")
-      }
-    }
-    // The same happens after a week without a server, or when the clock is set.
-    for location in locations {
-      let token = location.split(separator: "/").last ?? ""
-      try Command.run("touch", ["-d", "2001-01-01", "\(directory.path)/.uploads/\(token).upload"])
-    }
-    do {
-      let test = try server(directory)
-      for location in locations { #expect(try test.connect().head(location)["upload-offset"] == "3") }
-    }
-    let test = try server(directory) { $0.uploads.maximumAge = .milliseconds(300) }
-    #expect(try test.events.wait(.expired, count: 2).offset == 3)
-    #expect(directory.names.filter { !$0.hasPrefix(".") } == [])
-  }
-
-  @Test("the idle time of an upload adds up over restarts")
-  func agesAddUp() throws {
-    var age = Duration.seconds(2)
-    // On a busy machine, one of the servers may run for the whole time, which then proves nothing.
-    while try longestRun(untilExpiryAt: age) >= age {
-      age = age * 4
-      try #require(age < .seconds(60), "each server ran for longer than the maximum age")
-    }
-  }
-
-  /// Restarts a server until an upload that no request uses has expired. Returns the longest time that one of the
-  /// servers has run.
-  private func longestRun(untilExpiryAt maximumAge: Duration) throws -> Duration {
-    let directory = TemporaryDirectory()
-    let start = MonotonicInstant.now
-    var longest = Duration.zero
-    func run(_ body: (TestServer) throws -> Void) throws {
-      let start = MonotonicInstant.now
-      let test = try server(directory) { $0.uploads.maximumAge = maximumAge }
-      try body(test)
-      test.stop()
-      longest = max(longest, MonotonicInstant.now - start)
-    }
-    try run {
-      let location = try $0.create("/t.txt", ["Stream-ID: a", "Upload-Length: 6"])
-      try $0.append(location, at: 0, "abc")
-    }
-    // Each server runs for about 0.3 s.
-    var runs = 0
-    var isOver = false
-    while !isOver {
-      try run { test in
-        runs += 1
-        try test.plain(id: "r\(runs)", Array("x".utf8))
-        _ = try test.events.wait(.closed)
-        isOver = test.events.all.contains { $0.kind == .expired }
-      }
-      try #require(isOver || MonotonicInstant.now - start < maximumAge * 10, "it never expires")
-    }
-    #expect(MonotonicInstant.now - start >= maximumAge, "it expires too early")
-    return longest
-  }
-
-  @Test("a later deadline does not hide an earlier one")
-  func earlierDeadline() throws {
-    let test = try server { $0.uploads.maximumAge = .seconds(3600) }
-    let long = try test.create("/t.txt", ["Stream-ID: a", "Upload-Length: 6"])
-    try test.append(long, at: 0, "abc")
-    let live = try test.create("/t.txt", ["Stream-ID: b"])
-    try test.append(live, at: 0, "abc")
-    #expect(try test.events.wait(.closed).stream == "b")
-    #expect(try test.connect().head(long)["upload-offset"] == "3")
-  }
-
-  @Test("a recording is not closed while its name is in use: it stays, and the server tries again")
-  func nameTaken() throws {
-    let test = try server()
-    try test.directory.write("t-a.txt", [1])
-    let location = try test.create("/t.txt", ["Stream-ID: b"])
-    try test.append(location, at: 0, "abc")
-    try test.directory.write("t-b.txt", [1])
-    let warning = try test.events.wait(.warning)
-    #expect(warning.reason?.contains("t-b.part") == true)
-    #expect(try test.directory.text("t-b.part") == "abc" && test.directory.contents("t-b.txt") == [1])
-    unlink(test.directory.path + "/t-b.txt")
-    _ = try test.events.wait(.closed)
-    #expect(try test.directory.text("t-b.txt") == "abc")
   }
 }
