@@ -58,21 +58,6 @@ struct DownloadEndTests {
     try turns.first("the turn") { $0 }
   }
 
-  /// Has a pipe replace the part's descriptor, because a pipe can neither be synced nor written at an offset.
-  private func breakDescriptor() throws {
-    let part = "\(directory.path)/file.part"
-    let descriptors = try fileNames(in: "/proc/self/fd").compactMap { Int32($0) }
-    let found = descriptors.first { descriptor in
-      var target = [CChar](repeating: 0, count: 4096)
-      let length = max(0, readlink("/proc/self/fd/\(descriptor)", &target, target.count))
-      return String(decoding: target[..<length].map(UInt8.init(bitPattern:)), as: UTF8.self) == part
-    }
-    let number = try #require(found)
-    var ends: [Int32] = [-1, -1]
-    #expect(pipe(&ends) == 0 && dup2(ends[1], number) == number)
-    for end in ends { close(end) }
-  }
-
   private final class Mark: Sendable {}
 
   @Test("a cancelled download closes its connection, and keeps neither its session nor its handler")
@@ -291,7 +276,7 @@ struct DownloadEndTests {
     let server = try server("HTTP/1.1 416 x\r\nETag: \"a\"\r\nContent-Range: bytes */10\r\n\r\n", left)
     let data = try self.left(10)
     let (download, session, ended) = try gated(server.url, gate) { $0.resumeData = data }
-    try breakDescriptor()
+    try directory.breakDescriptor(of: "file.part")
     try waitForEnding(download)
     gate.signal()
     let summary = try ended.first("the end") { _ in true }
@@ -306,7 +291,7 @@ struct DownloadEndTests {
     let (left, gate) = (try EventLog<Bool>(), EndSignal())
     let server = try server("HTTP/1.1 200 OK\r\nETag: \"a\"\r\nContent-Length: 4\r\n\r\n0123", left)
     let (download, session, ended) = try gated(server.url, gate) { _ in }
-    try breakDescriptor()
+    try directory.breakDescriptor(of: "file.part")
     try waitForEnding(download)
     gate.signal()
     let summary = try ended.first("the end") { _ in true }
