@@ -132,32 +132,47 @@ struct FileUploadTaskTests {
     if case .cancelled(nil)? = error {} else { Issue.record("\(String(describing: error))") }
   }
 
+  /// Suspends an upload before one of its requests, on the thread of its session.
+  private final class Suspension: Sendable {
+    private let task = Lock<FileUploadTask?>(nil)
+    private let count = Lock(0)
+    var requestCount: Int { count.withLock { $0 } }
+
+    func upload(
+      _ session: UploadSession, _ file: String, _ url: String, requestSize: UInt64, suspendedBefore number: Int
+    ) throws -> FileUploadTask {
+      var configuration = LiveStreamConfiguration.file(to: url)
+      configuration.rollOver.size = requestSize
+      configuration.bearerToken = { [self] in
+        let current = count.withLock { count in
+          count += 1
+          return count
+        }
+        if current == number { task.withLock { $0 }?.suspend() }
+        return nil
+      }
+      let upload = try session.uploadTask(file: file, configuration: configuration)
+      upload.suspend()
+      task.withLock { $0 = upload }
+      upload.resume()
+      return upload
+    }
+
+    /// Releases the upload, which refers to this.
+    func end() { task.withLock { $0 = nil } }
+  }
+
   /// An upload of which the server has stored some bytes, but not all.
   private func unfinished(
     _ session: UploadSession, _ file: String, _ url: String
   ) async throws -> FileResumeData {
-    var configuration = LiveStreamConfiguration.file(to: url)
+    let suspension = Suspension()
     // The server acknowledges each request.
-    configuration.rollOver.size = 100_000
-    // The session's thread itself suspends it before its sixth request.
-    let upload = Lock<FileUploadTask?>(nil)
-    let count = Lock(0)
-    configuration.bearerToken = {
-      let number = count.withLock { count in
-        count += 1
-        return count
-      }
-      if number == 6 { upload.withLock { $0 }?.suspend() }
-      return nil
-    }
-    let task = try session.uploadTask(file: file, configuration: configuration)
-    task.suspend()
-    upload.withLock { $0 = task }
-    task.resume()
+    let task = try suspension.upload(session, file, url, requestSize: 100_000, suspendedBefore: 6)
     for await event in task.events {
       if case .acknowledged = event { break }
     }
-    upload.withLock { $0 = nil }
+    suspension.end()
     return try #require(await task.cancelProducingResumeData())
   }
 
@@ -306,29 +321,15 @@ struct FileUploadTaskTests {
     let (server, local) = (try StreamServer(), try TemporaryDirectory())
     let file = try local.write("film", patternBytes(pattern, 0, 5_000_000))
     let session = try UploadSession()
-    var configuration = LiveStreamConfiguration.file(to: server.url + "/film")
-    configuration.rollOver.size = 200_000
-    let upload = Lock<FileUploadTask?>(nil)
-    let count = Lock(0)
-    configuration.bearerToken = {
-      let number = count.withLock { count in
-        count += 1
-        return count
-      }
-      if number == 3 { upload.withLock { $0 }?.suspend() }
-      return nil
-    }
-    let task = try session.uploadTask(file: file, configuration: configuration)
-    task.suspend()
-    upload.withLock { $0 = task }
-    task.resume()
-    try await waitUntil("the suspension") { count.withLock { $0 } == 3 }
+    let suspension = Suspension()
+    let task = try suspension.upload(session, file, server.url + "/film", requestSize: 200_000, suspendedBefore: 3)
+    try await waitUntil("the suspension") { suspension.requestCount == 3 }
     // As many requests on the same thread, which begin later.
     var other = LiveStreamConfiguration.file(to: server.url + "/other")
     other.rollOver.size = 200_000
     _ = try await session.upload(file: file, configuration: other)
-    #expect(count.withLock { $0 } == 3)
-    upload.withLock { $0 = nil }
+    #expect(suspension.requestCount == 3)
+    suspension.end()
     task.resume()
     #expect(try await task.value.byteCount == 5_000_000)
     #expect(task.operation.waiterCount == 0)
