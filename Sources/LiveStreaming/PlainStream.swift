@@ -92,13 +92,21 @@ struct PlainStream: StreamStateMachine {
       method = "POST"
       // A refusal like any other: the server has stored nothing.
       verdict = .transient(.response(405), retryAfter: nil, serverOffset: nil)
-    } else if retriesRefusals, !machine.hasAcknowledged(by: now), case .success(let outcome) = end.result,
-      ClientAnswer(outcome.response, location: nil).isVagueRefusal, let refusal = verdict.asRefusal
+    } else if retriesRefusals, !machine.hasAcknowledged(by: now), isVagueRefusal(end),
+      let refusal = verdict.asRefusal
     {
       verdict = refusal
     }
     if case .complete(let response) = verdict, let denial = denial(response, end) { verdict = denial }
     return verdict
+  }
+
+  /// Whether a portal may have answered instead of the server.
+  private func isVagueRefusal(_ end: RequestEnd) -> Bool {
+    switch end.result {
+    case .success(let outcome): ClientAnswer(outcome.response, location: nil).isVagueRefusal
+    case .failure(let error): error.kind == .protocolViolation
+    }
   }
 
   mutating func retryIsDue(_ supply: Supply) -> StreamStep {

@@ -179,8 +179,11 @@ struct ResumableStream: StreamStateMachine {
       case .permanent(let error, _, _): return finish(endingError ?? error)
       // The server has used HTTP before. Another server answers, or an answer was truncated on its way.
       case .unexpected(let ending, _, _, _):
-        let hasSpoken = error.kind == .protocolViolation && upload.isVersionSettled
-        guard upload.hasAcknowledged || hasSpoken else { return finish(endingError ?? ending) }
+        let isViolation = error.kind == .protocolViolation
+        if !upload.hasAcknowledged, !(isViolation && upload.isVersionSettled) {
+          guard isViolation, upload.retriesRefusals else { return finish(endingError ?? ending) }
+          failure.refusal = ending
+        }
       case .refusal(let error, _, _, _): failure.refusal = error
       case .transient(let cause, _, _): failure.cause = cause
       }

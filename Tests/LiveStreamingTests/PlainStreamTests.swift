@@ -51,6 +51,25 @@ struct PlainStreamTests {
         hasHeader: url != nil, answerLimit: isLive ? .usual : .times(20)))
   }
 
+  @Test("before an acknowledged byte, a peer that does not use HTTP is a refusal if the time of refusals is limited")
+  func notHTTP() {
+    for (refusals, acknowledged, isRetried) in [
+      (nil, 0, false), (.zero, 0, false), (.seconds(5), 0, true), (nil, 100, true), (.seconds(5), 100, true),
+    ] as [(Duration?, UInt64, Bool)] {
+      for kind in [UploadError.Kind.protocolViolation, .http2NotSupported] {
+        var stream = stream(refusals: refusals)
+        _ = stream.start(supply(), now: Self.at(0))
+        stream.wrote(upTo: acknowledged)
+        stream.acknowledgedByTransport(bodyCount: acknowledged, now: Self.at(1))
+        let end = RequestEnd(result: .failure(UploadError(kind, "")), sentUpTo: acknowledged)
+        let step = stream.requestEnded(end, supply(), now: Self.at(60), draw: 0)
+        let waits = if case .wait = step { true } else { false }
+        let mayWait = isRetried && (kind == .protocolViolation || acknowledged > 0)
+        #expect(waits == mayWait, "\(refusals as Any) \(acknowledged) \(kind): \(step)")
+      }
+    }
+  }
+
   @Test("a live stream states its position in each request, and reports what it does")
   func life() {
     var stream = stream()

@@ -28,6 +28,7 @@ private struct Rules {
     change(&policy)
     var configuration = UploadClientStateMachine.Configuration()
     configuration.discovers = false
+    configuration.retriesRefusals = policy.retriesRefusals
     (configuration.isOptimistic, isFinished) = (isFile, isFile)
     if isFile { configuration.length = head }
     machine = ResumableStream(configuration, target: "http://host/", policy: policy)
@@ -272,6 +273,31 @@ private struct Rules {
         } else {
           #expect(rules.end.flatMap { $0 } == nil && rules.stored == 500, "\(context)")
         }
+      }
+    }
+  }
+
+  @Test("before an acknowledgement, a peer that does not use HTTP ends the stream, or counts as a refusal with a limit")
+  func notHTTP() {
+    for kind in [UploadError.Kind.protocolViolation, .http2NotSupported] {
+      for limit in [nil, 0, 5] as [Int64?] {
+        var rules = Rules { $0.giveUpOnRefusalAfter = limit.map { .seconds($0) } }
+        let start = rules.now
+        rules.fail(kind)
+        guard limit == 5, kind == .protocolViolation else {
+          #expect(rules.end.flatMap { $0 } != nil && rules.now - start < .seconds(1), "\(kind), \(limit ?? -1)")
+          continue
+        }
+        var later = rules
+        later.goOn()
+        later.answer(201, ["Location": Rules.upload])
+        later.interim(["Upload-Offset": "200"])
+        #expect(later.end == nil && later.method == "PATCH")
+        while rules.end == nil, rules.now - start < .seconds(100) {
+          if rules.pause == nil { rules.fail(kind) } else { rules.goOn() }
+        }
+        #expect(rules.end.flatMap { $0 }?.kind == .protocolBroken)
+        #expect(rules.now - start >= .seconds(5) && rules.now - start < .seconds(21) && rules.failures.count >= 2)
       }
     }
   }

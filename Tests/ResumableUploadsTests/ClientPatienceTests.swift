@@ -345,6 +345,35 @@ import Testing
     #expect(accepted.next == "PATCH 1" && accepted.maximum == 2)
   }
 
+  @Test("after all sizes were refused once, each further attempt waits, until the server stores bytes again")
+  func refusedInVain() {
+    var client = ClientScript.created(1 << 20, limits: "max-append-size=1024")
+    client.send(upTo: 1024)
+    client.answer(204)
+    for round in 0..<3 {
+      var (appends, waits) = (0, 0)
+      while appends < 11 {
+        #expect(client.next == "PATCH 1024", "round \(round)")
+        client.sendAll()
+        client.answer(413)
+        appends += 1
+        if client.next == "wait" {
+          waits += 1
+          client.goOn()
+        }
+        #expect(client.next == "HEAD", "round \(round)")
+        client.answer(204, ["Upload-Offset": "1024"])
+      }
+      #expect(client.maximum == 1024, "the sizes begin again")
+      #expect(waits == (round == 0 ? 1 : 11), "round \(round)")
+    }
+    client.send(upTo: 2048)
+    client.answer(204)
+    client.sendAll()
+    client.answer(413)
+    #expect(client.next == "HEAD", "the server has stored bytes since")
+  }
+
   @Test("the 65th refusal of a size in a row is the last")
   func shrinks() {
     for shrinks in [63, 64] {

@@ -17,6 +17,9 @@ extension UploadClientStateMachine {
     answer.allowsRetry || isRefusal(answer) || hasAcknowledged
   }
 
+  /// Whether the caller limits the time of refusals before the first acknowledged byte.
+  package var retriesRefusals: Bool { configuration.retriesRefusals }
+
   /// Whether an answer refuses the upload for a reason that may change: other credentials, or before the first
   /// acknowledged byte, another server behind a portal.
   package func isRefusal(_ answer: ClientAnswer) -> Bool {

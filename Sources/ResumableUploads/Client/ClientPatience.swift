@@ -21,6 +21,8 @@ extension UploadClientStateMachine {
     var detours = 0
     /// Refusals of an append's size since the last progress. They make appends smaller.
     var shrinks = 0
+    /// Whether all sizes were refused since the last progress. Then the client no longer tries them at once.
+    var hasShrunkInVain = false
     /// How often a new upload resource followed one that was gone, since the last progress.
     var restarts = 0
     /// How often in a row the server refused bytes where a new upload begins.
@@ -35,6 +37,9 @@ extension UploadClientStateMachine {
     var shortAppends = 0
 
     /// The server has stored more bytes than ever before.
-    mutating func renew() { (detours, shrinks, restarts) = (0, 0, 0) }
+    mutating func renew() {
+      (detours, shrinks, restarts) = (0, 0, 0)
+      hasShrunkInVain = false
+    }
   }
 }

@@ -246,6 +246,7 @@ extension UploadClientStateMachine {
   /// 413: use smaller appends, by the server's limit or by trial.
   mutating func shrink(_ size: UInt64, _ supply: Supply) -> Action {
     patience.shrinks += 1
+    let isSlow = storesLittle || patience.hasShrunkInVain
     if patience.shrinks > Self.maximumShrinks { return smallestIsRefused() }
     let smallest = max(1, server.limits.minimumAppendSize ?? 1)
     let allowed = server.limits.maximumAppendSize ?? .max
@@ -256,19 +257,19 @@ extension UploadClientStateMachine {
       server.shrunkAppendSize = max(smallest, min(before / 2, size / 2))
       if server.limits.maximumAppendSize == nil, before == .max, server.version.hasLimits {
         discovery.asksForLimits = true
-        return storesLittle ? wait(.discovery) : discover()
+        return isSlow ? wait(.discovery) : discover()
       }
     }
     guard resource.url != nil else { return create(supply) }
     // Each byte that the server stores is progress, so the number of refusals is not limited.
-    return storesLittle ? wait(.offsetRetrieval) : retrieveOffset()
+    return isSlow ? wait(.offsetRetrieval) : retrieveOffset()
   }
 
   /// A 413 to an append that cannot be made smaller, such as one without bytes.
   private mutating func smallestIsRefused() -> Action {
     guard hasAcknowledged else { return fail(.appendTooLarge) }
     // The server has accepted bytes before, so the size is not the cause.
-    (server.shrunkAppendSize, patience.shrinks) = (nil, 0)
+    (server.shrunkAppendSize, patience.shrinks, patience.hasShrunkInVain) = (nil, 0, true)
     return resource.url == nil ? creationFailed() : wait(.offsetRetrieval)
   }
 }
