@@ -113,6 +113,10 @@ private struct MemoryDisk: SpoolDisk {
     offset < UInt64(bytes.count) ? offset : nil
   }
 
+  func nextHole(_ descriptor: Int32, from offset: UInt64) throws(SystemError) -> UInt64? {
+    offset < UInt64(bytes.count) ? UInt64(bytes.count) : nil
+  }
+
   func status(_ descriptor: Int32) throws(SystemError) -> SpoolFileStatus {
     SpoolFileStatus(byteCount: UInt64(bytes.count), diskByteCount: UInt64(bytes.count))
   }

@@ -101,7 +101,8 @@ struct ResumableStream: StreamStateMachine {
 
   private mutating func resume(_ data: ResumeData) -> UploadClientStateMachine.Action {
     upload.resume(
-      url: data.upload, base: data.base, version: data.interopVersion, acknowledged: acknowledgedBefore)
+      url: data.upload, base: data.base, version: data.interopVersion, acknowledged: acknowledgedBefore,
+      joinsParts: data.joinsParts)
   }
 
   mutating func connected() {
@@ -344,6 +345,6 @@ struct ResumableStream: StreamStateMachine {
     ResumeData(
       upload: UploadRequest.withoutCredentials(url), target: UploadRequest.withoutCredentials(target),
       base: upload.base, length: configuration.length, streamID: configuration.streamID,
-      version: upload.version)
+      version: upload.version, joinsParts: upload.joinsParts)
   }
 }

@@ -102,7 +102,8 @@ final class LeftStretch: @unchecked Sendable {
     let capacity = remains.map { $0.head - $0.oldest + 1 << 20 } ?? 0
     let stretch = thread.makeStretch(
       kept: kept ?? oldest..<oldest, released: released,
-      capacity: file.map { max(thread.settings.limit, $0.keptByteCount) } ?? capacity, resumption: resumption)
+      capacity: file.map { min($0.capacity, max(thread.settings.limit, $0.keptByteCount)) } ?? capacity,
+      resumption: resumption)
     let ends: CircularBuffer.FinishedEnds
     do throws(SystemError) {
       if let remains {

@@ -92,7 +92,7 @@ import Testing
     for version in [InteropVersion.none] + InteropVersion.drafts {
       let data = ResumeData(
         upload: "http://host/uploads/\"1\\", target: "https://h/x?a=\"b\"", base: 7, length: 1 << 40, streamID: "s-1",
-        version: version)
+        version: version, joinsParts: version == .newest)
       let text = try #require(data.text)
       #expect(ResumeData(text) == data && ResumeData(text)?.interopVersion == version && !text.contains("\n"))
     }

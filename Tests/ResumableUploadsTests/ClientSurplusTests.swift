@@ -63,6 +63,24 @@ import Testing
     return client
   }
 
+  @Test("a stream that another process has left with a gap ends its part only if the server does not join parts")
+  func leftWithGap() {
+    for joinsParts in [false, true] {
+      var client = ClientScript.live(500, isFinished: true) { $0.streamID = "cam" }
+      client.supply = Supply(oldest: 300, head: 500, isFinished: true, restart: 300)
+      client.perform(
+        client.machine.resume(
+          url: ClientScript.upload, base: 0, version: .newest, acknowledged: 100, joinsParts: joinsParts))
+      #expect(client.machine.joinsParts == joinsParts)
+      client.answer(204, ["Upload-Offset": "100"])
+      if !joinsParts {
+        #expect(client.next == "PATCH 100" && client.fields["Upload-Complete"] == "?1" && client.maximum == 0)
+        client.answer(204)
+      }
+      #expect(client.next == "CREATE" && client.machine.base == 300, "\(client.next), \(joinsParts)")
+    }
+  }
+
   @Test(
     "a stream that another process left without an upload resource continues after the acknowledged or the kept bytes"
   )

@@ -17,6 +17,9 @@ extension UploadClientStateMachine {
     answer.allowsRetry || isRefusal(answer) || hasAcknowledged
   }
 
+  /// Whether the server joins the parts of the stream, as far as is known.
+  package var joinsParts: Bool { server.joinsParts }
+
   /// Whether the caller limits the time of refusals before the first acknowledged byte.
   package var retriesRefusals: Bool { configuration.retriesRefusals }
 

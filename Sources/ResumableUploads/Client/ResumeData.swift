@@ -24,11 +24,14 @@ public struct ResumeData: Equatable, Sendable {
   public var streamID: String?
   /// The interop version. Nil for the RFC.
   public var version: Int?
+  /// Whether the server joins the parts of the stream. Then an upload that ends in a gap must not be completed.
+  public var joinsParts: Bool
 
   static let format: Int64 = 1
 
   package init(
-    upload: String, target: String, base: UInt64, length: UInt64?, streamID: String?, version: InteropVersion
+    upload: String, target: String, base: UInt64, length: UInt64?, streamID: String?, version: InteropVersion,
+    joinsParts: Bool = false
   ) {
     self.upload = upload
     self.target = target
@@ -36,6 +39,7 @@ public struct ResumeData: Equatable, Sendable {
     self.length = length
     self.streamID = streamID
     self.version = version.number
+    self.joinsParts = joinsParts
   }
 
   /// Reads ``text``. Nil for anything else, including an unknown format.
@@ -50,6 +54,7 @@ public struct ResumeData: Equatable, Sendable {
     length = Self.integer(fields["length"]).flatMap { UInt64(exactly: $0) }
     streamID = Self.string(fields["stream-id"])
     version = Self.integer(fields["version"]).map { Int($0) }
+    joinsParts = Self.boolean(fields["joins-parts"])
     if let version, InteropVersion(number: Int64(version)) == nil { return nil }
   }
 
@@ -63,6 +68,7 @@ public struct ResumeData: Equatable, Sendable {
     fields.set("base", .item(Item(.integer(Int64(clamping: base)))))
     if let length { fields.set("length", .item(Item(.integer(Int64(clamping: length))))) }
     if let streamID { fields.set("stream-id", .item(Item(.string(streamID)))) }
+    if joinsParts { fields.set("joins-parts", .item(Item(.boolean(true)))) }
     return fields.serialized
   }
 
@@ -72,6 +78,11 @@ public struct ResumeData: Equatable, Sendable {
 
   private static func string(_ value: StructuredDictionary.Value?) -> String? {
     if case .item(let item)? = value, case .string(let text) = item.value { text } else { nil }
+  }
+
+  /// False if it is missing.
+  private static func boolean(_ value: StructuredDictionary.Value?) -> Bool {
+    if case .item(let item)? = value, case .boolean(true) = item.value { true } else { false }
   }
 
   private static func integer(_ value: StructuredDictionary.Value?) -> Int64? {

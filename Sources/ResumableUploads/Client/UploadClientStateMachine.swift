@@ -172,14 +172,15 @@ package struct UploadClientStateMachine: Sendable {
   ///
   /// - Parameter acknowledged: the stream offset up to which the server has acknowledged the stream to that process, if
   ///   this is known.
+  /// - Parameter joinsParts: whether the server has said to that process that it joins the parts of the stream.
   package mutating func resume(
-    url: String, base: UInt64, version: InteropVersion, acknowledged: UInt64 = 0
+    url: String, base: UInt64, version: InteropVersion, acknowledged: UInt64 = 0, joinsParts: Bool = false
   ) -> Action {
     (self.base, sent) = (base, .max)
     resource = Resource(url: url, offset: base)
     self.acknowledged = max(base, acknowledged)
     highWater.acknowledged = acknowledged
-    (server.version, server.isVersionSettled) = (version, true)
+    (server.version, server.isVersionSettled, server.joinsParts) = (version, true, joinsParts)
     (resource.isProven, isResumed) = (true, true)
     return retrieveOffset()
   }
