@@ -129,7 +129,8 @@ struct LeftRecordingTests: ClosedRecordingSuite {
         _ = try test.events.wait(.closed)
         isOver = test.events.all.contains { $0.kind == .expired }
       }
-      try #require(isOver || MonotonicInstant.now - start < maximumAge * 10, "it never expires")
+      // A busy machine makes a run longer, but not the part of it that counts.
+      try #require(isOver || runs < 500, "it never expires")
     }
     #expect(MonotonicInstant.now - start >= maximumAge, "it expires too early")
     return longest
