@@ -134,10 +134,12 @@ extension LiveStream {
     let oldest = min(content.oldest, captured)
     let account = losses.account(
       captured: captured, oldest: oldest, acknowledgedUpTo: machine.acknowledged, pause: content.pause)
+    // It includes holes of a spool that are not known before they are read.
+    let buffered = content.byteCount(from: account.acknowledged + account.lost)
     return StreamProgress(
       elapsed: .now - startTime, captured: captured, sent: max(machine.sent, request?.sentUpTo ?? 0),
       acknowledged: account.acknowledged, lost: account.lost,
-      buffered: live == nil ? 0 : Int(clamping: content.byteCount(from: account.acknowledged + account.lost)),
+      buffered: live == nil ? 0 : min(Int(clamping: buffered), content.capacity),
       capacity: content.capacity,
       outageCount: machine.outageCount,
       isConnected: request != nil || awaitedOffset != nil, bytesPerSecond: live?.bytesPerSecond)

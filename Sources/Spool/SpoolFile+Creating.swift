@@ -10,8 +10,6 @@ extension SpoolFile {
   ///   - description: at most 15 KiB of UTF-8 for the process that drains the file.
   ///   - capacity: how many bytes of the stream it can keep before older ones must be released or evicted. Rounded up
   ///     to blocks of 4064, at least four. The file uses only the space that its bytes need.
-  ///   - reach: how many positions the ring spans if this is more, so that holes do not cost older bytes. If the file
-  ///     system does not take back the space of released bytes, or refuses a file of that size, it spans `capacity`.
   package static func create(
     in folder: SpoolFolder, description: String, capacity: UInt64
   ) throws(SpoolError) -> SpoolFile {
@@ -19,6 +17,9 @@ extension SpoolFile {
   }
 
   /// The same for a stretch that began before it had a file.
+  ///
+  /// - Parameter reach: how many positions the ring spans if this is more, so that holes do not cost older bytes. If the
+  ///   file system does not take back the space of released bytes, or refuses a file of that size, it spans `capacity`.
   package static func create(
     in folder: SpoolFolder, _ identity: StretchIdentity, description: String, capacity: UInt64, reach: UInt64 = 0
   ) throws(SpoolError) -> SpoolFile {
@@ -57,18 +58,27 @@ extension SpoolFile {
       return min(max(blocks, SpoolFormat.smallestBlockCount), SpoolFormat.largestBlockCount)
     }
     let (least, most) = (blockCount(capacity), blockCount(reach))
-    if most > least {
-      do throws(SpoolError) {
-        try new.setSize(to: SpoolFile.size(blockCount: most))
-        // Without this, the file would grow to that size.
-        try new.punchHole(at: SpoolFormat.dataStart, byteCount: UInt64(SpoolFormat.blockSize))
-        return most
-      } catch {
-        guard [EFBIG, EOPNOTSUPP, ENOSYS].contains(error.code) else { throw error }
-      }
-    }
+    if most > least, try accepts(most, new) { return most }
     try new.setSize(to: SpoolFile.size(blockCount: least))
     return least
+  }
+
+  /// Sets the size of a new file for a ring that is larger than its content. Returns false if it may not be as large.
+  private static func accepts(_ blockCount: UInt64, _ new: SpoolDescriptor) throws(SpoolError) -> Bool {
+    do throws(SpoolError) {
+      try new.setSize(to: SpoolFile.size(blockCount: blockCount))
+    } catch {
+      // ftruncate(2) has two errors for a size beyond the file system's maximum.
+      guard [EFBIG, EINVAL].contains(error.code) else { throw error }
+      return false
+    }
+    do throws(SpoolError) {
+      // Where this fails, the file would grow to that size.
+      try new.punchHole(at: SpoolFormat.dataStart, byteCount: UInt64(SpoolFormat.blockSize))
+      return true
+    } catch {
+      return false
+    }
   }
 
   /// Everything before the blocks: two headers, one checkpoint, and space for two more. That space is written, so that

@@ -21,7 +21,8 @@ struct SpoolRoomTests {
   func reach() throws {
     let capacity = 100 * SpoolFormat.payload
     for (call, code, blocks) in [
-      (nil, 0, 1600), (.punchHole, EOPNOTSUPP, 100), (.punchHole, ENOSYS, 100), (.setSize, EFBIG, 100),
+      (nil, 0, 1600), (.punchHole, EOPNOTSUPP, 100), (.punchHole, ENOSYS, 100), (.punchHole, EIO, 100),
+      (.setSize, EFBIG, 100), (.setSize, EINVAL, 100),
     ] as [(TestDisk.Operation?, Int32, UInt64)] {
       let disk = TestDisk()
       try disk.makeFolder("/spool", mode: 0o700)

@@ -170,9 +170,10 @@ package struct UploadClientStateMachine: Sendable {
 
   /// Resumes an upload resource that another process has left.
   ///
-  /// - Parameter acknowledged: the stream offset up to which the server has acknowledged the stream to that process, if
-  ///   this is known.
-  /// - Parameter joinsParts: whether the server has said to that process that it joins the parts of the stream.
+  /// - Parameters:
+  ///   - acknowledged: the stream offset up to which the server has acknowledged the stream to that process, if this is
+  ///     known.
+  ///   - joinsParts: whether the server has said to that process that it joins the parts of the stream.
   package mutating func resume(
     url: String, base: UInt64, version: InteropVersion, acknowledged: UInt64 = 0, joinsParts: Bool = false
   ) -> Action {
