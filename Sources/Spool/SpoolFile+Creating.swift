@@ -18,8 +18,9 @@ extension SpoolFile {
 
   /// The same for a stretch that began before it had a file.
   ///
-  /// - Parameter reach: how many positions the ring spans if this is more, so that holes do not cost older bytes. If the
-  ///   file system does not take back the space of released bytes, or refuses a file of that size, it spans `capacity`.
+  /// - Parameter reach: how many positions the ring spans if this is more, so that holes do not cost older bytes. If
+  ///   the file system does not take back the space of released bytes, or refuses a file of that size, it spans
+  ///   `capacity`.
   package static func create(
     in folder: SpoolFolder, _ identity: StretchIdentity, description: String, capacity: UInt64, reach: UInt64 = 0
   ) throws(SpoolError) -> SpoolFile {
