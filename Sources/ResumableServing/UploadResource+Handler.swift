@@ -277,7 +277,8 @@ extension UploadResource {
     if let waiting { refuse(waiting, .deactivated(.stateLost)) }
   }
 
-  /// Others have stored more of the stream than this upload has, so the stream does not end where the upload does.
+  /// Others have stored more of the stream than this upload has. So the stored content is not the one whose length was
+  /// announced.
   func outgrown() { end(.outgrown) }
 
   /// The upload is over, and the active request gets the reason.

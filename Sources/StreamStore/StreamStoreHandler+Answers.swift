@@ -132,7 +132,7 @@ extension StreamStoreHandler {
     leave(stream)
     // The bytes of an upload are counted by its resource.
     if !isUpload { registry.figures.values.acknowledgedBytes += state.keptCount }
-    let file = stream.isKept ? stream.name.final : nil
+    let file = stream.isKept && stream.isComplete ? stream.name.final : nil
     respond(StreamAnswer.complete(status, StreamAnswer.Standing(stream), file: file))
   }
 

@@ -207,7 +207,19 @@ package final class StreamStoreHandler: StreamWorker {
     self.stream = nil
     // An upload may end on another connection than the one on which it began.
     if let exchange { peer = exchange.peer }
-    if end == .finish { finish(stream) } else { acknowledge(stream, 200) }
+    if end == .acknowledge { return acknowledge(stream, 200) }
+    if isUpload, isLive, state.isInside { return endInside(stream) }
+    finish(stream)
+  }
+
+  /// The upload has every byte of its own, and others have stored more of the stream. So the recording does not end
+  /// here. It is closed like any other that nobody continues.
+  private func endInside(_ stream: any StoredStream) {
+    var event = event(.interrupted, stream)
+    (event.offset, event.missing) = (stream.length, stream.missing)
+    event.reason = "the upload is complete, and the stream is longer: it stays open"
+    registry.emit(event)
+    acknowledge(stream, 200)
   }
 
   private func makeHole(_ length: UInt64, in stream: any StoredStream) -> Bool {

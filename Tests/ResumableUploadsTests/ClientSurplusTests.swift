@@ -81,6 +81,32 @@ import Testing
     }
   }
 
+  @Test("a stream whose bytes the server has from other uploads is complete, and nothing counts as lost")
+  func storedByOthers() {
+    for stored in [nil, 499, 500, 610] as [Int?] {
+      for streamID in ["cam", "other"] {
+        var client = ClientScript.live(500, isFinished: true) { $0.streamID = "cam" }
+        client.supply = Supply(oldest: 500, head: 500, isFinished: true, restart: 500)
+        client.perform(
+          client.machine.resume(
+            url: ClientScript.upload, base: 0, version: .newest, acknowledged: 500, joinsParts: true))
+        // An intermediary has sent the first bytes once more, in an upload that is behind the others.
+        for _ in 0..<9 where client.next == "HEAD" || client.fields["Upload-Complete"] == "?0" {
+          client.answer(204, ["Upload-Offset": "16", "Upload-Complete": "?0"])
+        }
+        #expect(client.next == "PATCH 16" && client.fields["Upload-Complete"] == "?1" && client.maximum == 0)
+        var fields: HeaderFields = ["Upload-Offset": "16", "Upload-Complete": "?1", "Stream-ID": streamID]
+        if let stored { fields.append("Stream-Offset", "\(stored)") }
+        client.answer(200, fields)
+        let isThere = (stored ?? 0) >= 500 && streamID == "cam"
+        let gaps = client.machine.takeNotes().compactMap { note -> Range<UInt64>? in
+          if case .gap(let start, let end, _) = note { start..<end } else { nil }
+        }
+        #expect(client.next == "completed" && gaps == (isThere ? [] : [16..<500]), "\(stored ?? 0), \(gaps)")
+      }
+    }
+  }
+
   @Test(
     "a stream that another process left without an upload resource continues after the acknowledged or the kept bytes"
   )

@@ -12,6 +12,13 @@ extension UploadClientStateMachine {
     answer.fields["Stream-ID"].map { $0 == configuration.streamID } ?? false
   }
 
+  /// Whether the server has every byte of the stream, although this upload resource has fewer: it joins the bytes of
+  /// several, and others have stored the rest.
+  func stores(_ supply: Supply, _ answer: ClientAnswer) -> Bool {
+    guard namesStream(answer), let stored = answer.fields["Stream-Offset"].flatMap({ UInt64($0) }) else { return false }
+    return stored >= supply.head
+  }
+
   /// A creation was answered with 409.
   ///
   /// - Returns: nil if the answer does not name the stream, or no byte of it was acknowledged yet.

@@ -44,7 +44,8 @@ extension UploadClientStateMachine {
       if completeness ?? (append.completes && tookAll) {
         if append.endsPart {
           acknowledge(upTo: tookAll ? max(append.start, sentUpTo) : append.start)
-          return endsInGap(supply) ? completeBeforeGap(supply) : beginPart(supply)
+          guard endsInGap(supply) else { return beginPart(supply) }
+          return stores(supply, answer) ? complete(upTo: supply.head) : completeBeforeGap(supply)
         }
         // An upload can be complete although it was not transmitted in full (section "Completeness"). Then the server
         // has what it reports now, or what it reported before.

@@ -10,7 +10,7 @@ package enum Deactivation: String, Equatable, Sendable, CaseIterable {
   case interrupted
   /// More bytes arrived than the announced length (section "Upload Append").
   case lengthExceeded = "length-exceeded"
-  /// The stream is already stored, and does not end where the upload does.
+  /// The stream is already stored, and is longer than the upload, whose length was announced.
   case outgrown
   /// Acknowledged bytes are missing (section "Offset").
   case stateLost = "state-lost"
