@@ -73,7 +73,7 @@ let modules: [Target] =
       "CLinux", "EventLoops", "HTTPMessages", "JSONDocuments", "StreamBuffers", "UploadClient", "ResumableUploads",
       "Digests", "Spool", "SpooledStreams",
     ],
-    testsImport: ["ExitTesting", "NetworkTesting", "SyncGate", "UploadServer"])
+    testsImport: ["ExitTesting", "NetworkTesting", "SpoolTesting", "SyncGate", "UploadServer"])
   + module("TransferClient", imports: ["CLinux", "EventLoops", "JSONLines"], testsImport: ["NetworkTesting"])
   + module(
     "TransferAgent",

@@ -5,6 +5,8 @@ import NetworkTesting
 import PropertyTesting
 import ResumableUploads
 import Spool
+import SpoolTesting
+import SpooledStreams
 import Testing
 import UploadClient
 
@@ -100,9 +102,9 @@ struct BacklogResumptionTests: BacklogSuite {
     }
   }
 
-  private func checkAll(_ stored: EventLog<(start: UInt64, body: [UInt8])>) throws {
+  private func checkAll(_ stored: EventLog<(start: UInt64, body: [UInt8])>, count: Int) throws {
     let all = try stored.wait("the whole stretch") { $0.first }
-    #expect(all.start == 0 && all.body == patternBytes(pattern, 0, Self.unread))
+    #expect(all.start == 0 && all.body == patternBytes(pattern, 0, count))
   }
 
   @Test("bytes that only TCP has acknowledged are sent again by the next process, even after a second request")
@@ -114,7 +116,7 @@ struct BacklogResumptionTests: BacklogSuite {
       #expect(summary.error?.kind == .cancelled)
       #expect(Self.counts(try send(session, .never)) == (1, 1, 0))
     }
-    try checkAll(stored)
+    try checkAll(stored, count: Self.unread)
   }
 
   @Test("a stretch of which a plain server lacks bytes stays while the spool has them, and the next run sends them")
@@ -131,7 +133,42 @@ struct BacklogResumptionTests: BacklogSuite {
       #expect(summary.progress.unsent == missing && summary.progress.lost == 0)
       #expect(Self.counts(try send(session, .never)) == (1, 1, 0))
     }
-    try checkAll(stored)
+    try checkAll(stored, count: Self.unread)
+  }
+
+  @Test("bytes that a plain server lacks stay, however many bytes its last request has delivered after them")
+  func missingBeforeMany() throws {
+    let (starts, stored) = (try EventLog<UInt64>(), try EventLog<(start: UInt64, body: [UInt8])>())
+    let peer = try forgetfulServer(starts, stored) { connection, start in
+      _ = try connection.body()
+      try connection.respond("200 OK", ["Stream-Missing: \(start)"])
+    }
+    // More bytes than stay in the buffer after TCP has acknowledged them.
+    let more = 300_000
+    try withSession { session throws in
+      var configuration = LiveStreamConfiguration(request: UploadRequest(url: "\(peer.url)/x.bin"))
+      configuration.resumable = .never
+      // The second request begins on demand. All of its bytes fit in its pair, so TCP is not asked about them before
+      // the server confirms the stream.
+      (configuration.retry.initialCeiling, configuration.retry.maximumCeiling) = (.seconds(3600), .seconds(3600))
+      configuration.pairSize = 1 << 20
+      let (source, events) = (try PushedSource(), try EventLog<LiveStreamEvent>())
+      let streamer = try LiveStreamer(source, configuration: configuration, session: session, spool: try spool())
+      streamer.start { events.append($0) }
+      try source.push(patternBytes(pattern, 0, Self.unread))
+      try events.first("the outage") { if case .outage = $0 { true } else { false } }
+      try source.push(patternBytes(pattern, Self.unread, more))
+      streamer.finish()
+      streamer.retryNow()
+      let summary = try events.wait("the end of the stream") { events in
+        if case .ended(let summary)? = events.last { summary } else { nil }
+      }
+      let missing = try starts.wait("the second request") { $0.count == 2 ? $0[1] : nil }
+      #expect(missing > 0 && summary.error?.kind == .unfinished && summary.missingAtServer == missing)
+      #expect(summary.progress.unsent == missing && summary.progress.lost == 0)
+      #expect(Self.counts(try send(session, .never)) == (1, 1, 0))
+    }
+    try checkAll(stored, count: Self.unread + more)
   }
 
   @Test("a stretch that was sent from its oldest byte does not stay, although its server lacks bytes")
@@ -207,6 +244,36 @@ struct BacklogResumptionTests: BacklogSuite {
       #expect(appends.first?.offset == 300)
       #expect(appends.allSatisfy { $0.head["Stream-Description"]?.contains("hw:7") == true })
     }
+    #expect(peer.uploads.count == 1 && peer.upload(0).isComplete && peer.upload(0).matches(pattern, count: 600))
+  }
+
+  @Test("a process that is killed leaves its upload resource to the next one")
+  func killed() throws {
+    let peer = try ResumableServer(.init(progress: 1))
+    let machine = try SpoolMachine(Seed(1).generator, folder: directory.path)
+    func open() throws -> StreamSpool {
+      try StreamSpool(
+        directory: directory.path, stream: "cam", settings: SpoolSettings(limit: 1 << 20), disk: machine.start()
+      ) { _ in }
+    }
+    var configuration = LiveStreamConfiguration(request: UploadRequest(url: "\(peer.url)/x.bin"))
+    configuration.buffer = .bytes(64 << 10)
+    try withSession { session throws in
+      let (source, events) = (try PushedSource(), try EventLog<LiveStreamEvent>())
+      let streamer = try LiveStreamer(source, configuration: configuration, session: session, spool: try open())
+      streamer.start { events.append($0) }
+      try source.push(patternBytes(pattern, 0, 600))
+      try events.first("the acknowledgement") { if case .acknowledged(600) = $0 { true } else { false } }
+      // What is left of the process runs without a disk.
+      machine.kill()
+      let backlog = BacklogStreamer(try open(), configuration: configuration, session: session)
+      let sent = try EventLog<BacklogStreamer.Event>()
+      backlog.start { sent.append($0) }
+      try sent.first("the end of the backlog", where: Self.isEnd)
+      #expect(Self.counts(sent.all) == (1, 1, 0))
+      withExtendedLifetime(streamer) {}
+    }
+    #expect(peer.of("HEAD").map(\.target) == ["/uploads/0"])
     #expect(peer.uploads.count == 1 && peer.upload(0).isComplete && peer.upload(0).matches(pattern, count: 600))
   }
 

@@ -147,6 +147,21 @@ struct ResumableWildTests {
     #expect(origins.last == "http://127.0.0.1:\(elsewhere)", "\(origins)")
   }
 
+  @Test("a failure at the user's own server does not name the host of an earlier Location")
+  func ownHostAfterOther() throws {
+    // It loses the connection of each append, and has no upload.
+    let other = try ResumableServer { request, _ in request.method == "PATCH" ? .close : .proper }
+    let server = try ResumableServer(.init(location: { $0 == "/uploads/0" ? other.url + $0 : $0 })) { request, _ in
+      // Twice, because libcurl itself repeats a request on a connection that it has used before.
+      request.method == "POST" && (1...2).contains(request.number) ? .close : .proper
+    }
+    let (summary, stream) = try stream(server, 1000)
+    #expect(summary.error == nil && server.upload(1).matches(pattern, count: 1000))
+    let lost = stream.failures().filter { if case .connectionLost = $0.cause { true } else { false } }
+    #expect(lost.count >= 2 && lost.first?.locationOrigin == other.url, "\(lost)")
+    #expect(lost.last?.locationOrigin == nil, "\(lost)")
+  }
+
   @Test("no token and no field of the user is sent to another origin")
   func secrets() throws {
     let other = try ResumableServer()
