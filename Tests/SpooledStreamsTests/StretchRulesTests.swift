@@ -252,6 +252,7 @@ struct StretchRulesTests {
         && copy() == StretchWriter.Copied.some)
     ends.producer.finish()
     #expect(writer.isAtEnd && ends.copier.isFinished)
+    #expect(try !writer.synchronizeBlocks(from: 0), "the file does not state the end yet")
     try writer.commit(sync: true)
     #expect(file.checkpoint.isFinished && file.checkpoint.head == 53_064)
     try writer.remove()
@@ -373,8 +374,11 @@ struct StretchRulesTests {
       ($0.identity.created, $0.identity.fileName) < ($1.identity.created, $1.identity.fileName)
     }
     let descriptors = try fileNames(in: "/proc/self/fd").count
-    for _ in 0..<200 { #expect(SharedStretch.withoutFile(in: directory.path) == expected) }
-    // Each call reads several files. Other tests open some meanwhile.
+    for _ in 0..<200 {
+      try SharedStretch(id: all[1].identity.id).write(all[1])
+      #expect(SharedStretch.withoutFile(in: directory.path) == expected)
+    }
+    // Each round writes one file and reads several. Other tests open some meanwhile.
     #expect(try fileNames(in: "/proc/self/fd").count < descriptors + 200)
     // Its process was killed before it captured anything.
     let empty = SharedStretch(id: all[0].identity.id)
@@ -477,22 +481,24 @@ struct StretchRulesTests {
         _ = ends.producer.write(minimum: 1000, maximum: 1000) { _ in 1000 }
       }
     }
-    try capture(upTo: 90_000)
-    // Until memory is full, and the file has no space for all of it.
-    var isBlocked = false
-    while !isBlocked {
-      while ends.producer.freeByteCount >= 1000 {
-        _ = ends.producer.write(minimum: 1000, maximum: 1000) { _ in 1000 }
-        try #require(ends.producer.head <= 100_000 + 17 << 10)
+    for released in [0, 60_000, 120_000] as [UInt64] {
+      try capture(upTo: released + 90_000)
+      // Until memory is full, and the file has no space for all of it.
+      var isBlocked = false
+      while !isBlocked {
+        while ends.producer.freeByteCount >= 1000 {
+          _ = ends.producer.write(minimum: 1000, maximum: 1000) { _ in 1000 }
+          try #require(ends.producer.head <= released + 100_000 + 17 << 10)
+        }
+        _ = ends.producer.requestSpace(1000)
+        // The spool's thread tries to copy meanwhile.
+        for _ in 0..<3 { #expect(try spool.opened("none") == nil) }
+        isBlocked = ends.producer.freeByteCount < 1000
       }
-      _ = ends.producer.requestSpace(1000)
-      // The spool's thread tries to copy meanwhile.
-      for _ in 0..<3 { #expect(try spool.opened("none") == nil) }
-      isBlocked = ends.producer.freeByteCount < 1000
+      // What the consumer releases makes room for as much each time, although no interval has ended.
+      ends.consumer.release(upTo: released + 60_000)
     }
-    // What the consumer releases makes room for as much, although no interval has ended.
-    ends.consumer.release(upTo: 60_000)
-    try capture(upTo: 150_000)
+    try capture(upTo: 270_000)
     #expect(events.all.isEmpty, "\(events.all)")
     try spool.finish(buffer.stretch, isDelivered: true)
   }
