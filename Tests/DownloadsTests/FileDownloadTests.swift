@@ -141,6 +141,34 @@ struct FileDownloadTests {
     #expect(isOnThread.all.allSatisfy { !$0 }, "the worker owns the download")
   }
 
+  @Test("a renewed token is not sent to the server to which a redirect leads")
+  func tokenAfterRedirect() async throws {
+    let directory = try TemporaryDirectory()
+    let seen = try EventLog<String>()
+    let other = try ScriptedServer { connection, _ in
+      let head = try connection.head()
+      seen.append("other: \(head["Authorization"] ?? "none")")
+      try connection.respond("200 OK", body: "0123")
+    }
+    let own = try ScriptedServer { connection, _ in
+      let head = try connection.head()
+      seen.append("own: \(head["Authorization"] ?? "none")")
+      try connection.respond("302 Found", ["Location: \(other.url)/y"])
+    }
+    var configuration = FileDownload.Configuration(
+      request: UploadRequest(url: own.url + "/x"), to: "\(directory.path)/file")
+    configuration.request.bearerToken = "old"
+    configuration.bearerToken = { "new" }
+    var summary: DownloadSummary?
+    for await event in FileDownload(configuration).events(on: try UploadSession()) {
+      if case .ended(let end) = event { summary = end }
+    }
+    #expect(summary != nil && summary?.error == nil)
+    #expect(seen.all == ["own: Bearer new", "other: none"])
+    #expect(try directory.contents("file") == Array("0123".utf8))
+    withExtendedLifetime(own) {}
+  }
+
   @Test("a foreign file at the path of the part is not trusted", arguments: ["other", "born", "link", "short", "name"])
   func foreign(_ kind: String) async throws {
     let directory = try TemporaryDirectory()

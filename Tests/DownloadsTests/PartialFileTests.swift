@@ -284,6 +284,32 @@ struct PartialFileTests {
     #expect(found == bytes && file.written == UInt64(bytes.count) && file.error == nil)
   }
 
+  @Test("a file that has taken the place of a part is neither renamed nor removed")
+  func replaced() throws {
+    let file = try PartialFile(making: path, mode: 0o600, worker)
+    rename(try directory.write("other", [7]), path)
+    let name = "\(directory.path)/file"
+    for replaces in [true, false] {
+      let refusal = #expect(throws: SystemError.self) { try file.rename(to: name, replaces: replaces) }
+      #expect(refusal?.code == ESTALE)
+    }
+    file.remove()
+    #expect(try directory.names == ["part"] && directory.contents("part") == [7])
+  }
+
+  @Test("a part gets its name, also in place of another file, and its directory is closed", arguments: [true, false])
+  func named(replaces: Bool) throws {
+    let file = try PartialFile(making: path, mode: 0o600, worker)
+    file.write([1, 2, 3]) { _, _ in }
+    waitForWorker()
+    let name = "\(directory.path)/file"
+    if replaces { _ = try directory.write("file", [9]) }
+    try file.rename(to: name, replaces: replaces)
+    #expect(try directory.names == ["file"] && directory.contents("file") == [1, 2, 3])
+    #expect(try descriptors(of: directory.path) == [])
+    withExtendedLifetime(file) {}
+  }
+
   @Test("no other download can open a part until it is unlocked, and a refused one is closed")
   func lock() throws {
     let file = try PartialFile(making: path, mode: 0o600, worker)

@@ -45,6 +45,22 @@ struct MicrophoneSourceTests {
     }
   }
 
+  @Test("each problem is reported with its kind, position and loss, and the end of the capture is not reported")
+  func kinds() throws {
+    for (event, kind, lost) in [
+      (.overrun(streamOffset: 32, framesLost: 2, filled: false), "overrun", 2),
+      (.suspended(streamOffset: 32, framesLost: 3, filled: false), "suspend", 3),
+      (.deviceLost(streamOffset: 32, code: 19), "device-lost", 0), (.bufferFull(streamOffset: 32), "full", 0),
+    ] as [(CaptureEvent, String, UInt64)] {
+      let told = try #require(MicrophoneSource.describe(event, format))
+      #expect(told.kind == kind && told.isTrouble)
+      #expect(told.offset == 32 && told.lost == lost && told.filled == 0, "\(kind)")
+    }
+    for event in [CaptureEvent.stopped(frames: 1), .failed(operation: "read", code: 5)] {
+      #expect(MicrophoneSource.describe(event, format) == nil)
+    }
+  }
+
   @Test("no number ends the process", arguments: Seed.several(3))
   func extremes(seed: Seed) {
     var random = seed.generator
