@@ -101,11 +101,14 @@ struct PlainStream: StreamStateMachine {
     return verdict
   }
 
-  /// Whether a portal may have answered instead of the server.
+  /// Whether a portal may have answered instead of the server, if the verdict is against the stream.
   private func isVagueRefusal(_ end: RequestEnd) -> Bool {
     switch end.result {
-    case .success(let outcome): ClientAnswer(outcome.response, location: nil).isVagueRefusal
-    case .failure(let error): error.kind == .protocolViolation
+    case .success(let outcome):
+      let answer = ClientAnswer(outcome.response, location: nil)
+      // The verdict on a success is against the stream if it comes early, or does not mean that everything is stored.
+      return answer.isVagueRefusal || answer.isSuccess
+    case .failure(let error): return error.kind == .protocolViolation
     }
   }
 

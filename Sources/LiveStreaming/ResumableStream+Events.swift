@@ -16,8 +16,19 @@ extension ResumableStream {
     return LiveStreamError(kind, failure.description)
   }
 
+  /// The error that ends the stream if the server answers like this for too long. Nil if the answer is not a refusal.
+  func lastingRefusal(_ answer: ClientAnswer, _ end: RequestEnd) -> LiveStreamError? {
+    let verdict = Verdict(end.result, isLocationInsecure: end.isLocationInsecure).error
+    switch upload.toleratedFailure {
+    case .refused?: return verdict
+    case let failure?: return error(failure)
+    case nil: return upload.isRefusal(answer) ? verdict : nil
+    }
+  }
+
   /// The reason why a successful response does not let the stream continue.
   func unhelpful(_ answer: ClientAnswer) -> String {
+    if let failure = upload.toleratedFailure { return failure.description }
     if let name = UploadFields.unreadable(answer.fields) {
       let invalid = printable(excerpt(answer.fields[name] ?? "", limit: 40))
       return "the server answered \(answer.status) with the invalid \(name) \"\(invalid)\""

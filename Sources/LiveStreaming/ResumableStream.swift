@@ -159,8 +159,7 @@ struct ResumableStream: StreamStateMachine {
         if answer.isSuccess { failure.cause = .other(lastNote ?? unhelpful(answer)) }
         lastNote = nil
         failure.retryAfter = Verdict.retryAfter(outcome.response)
-        failure.refusal =
-          upload.isRefusal(answer) ? Verdict(end.result, isLocationInsecure: end.isLocationInsecure).error : nil
+        failure.refusal = lastingRefusal(answer, end)
         return wait(failure, now: now, draw: draw)
       // The new location of an upload resource is secret, and not a target for a stream.
       case .fail(.refused) where upload.uploadURL == nil || !(300..<400).contains(answer.status):

@@ -20,8 +20,8 @@ public struct RetryPolicy: Equatable, Sendable {
   /// once the server has acknowledged data, and at once before that.
   ///
   /// Before the server has acknowledged data, a time other than zero also applies to any other refusal (a redirect,
-  /// 404, 405, …). A portal may have answered instead of the server. Exceptions are a 413, and a 409 or 410 about the
-  /// stored bytes.
+  /// 404, 405, …), and to a success that does not follow the protocol (a 201 without `Location`, …). A portal may have
+  /// answered instead of the server. Exceptions are a 413, and a 409 or 410 about the stored bytes.
   public var giveUpOnRefusalAfter: Duration?
   /// Whether ``giveUpAfter`` counts only after the first connection.
   package var waitsForConnectivity = false

@@ -72,6 +72,32 @@ import Testing
   }
 
   @Test(
+    "--give-up-on-refusal also applies to a creation whose answer names no upload resource", arguments: [nil, "1min"])
+  func namelessForAWhile(_ limit: String?) throws {
+    let directory = try TemporaryDirectory()
+    let file = try directory.write("data", "text")
+    let server = try ScriptedServer { connection, number in
+      let head = try connection.head()
+      var rest = head["Content-Length"].flatMap { Int($0) } ?? 0
+      while rest > 0, let piece = try connection.receive(rest) { rest -= piece.count }
+      let fields = ["Upload-Draft-Interop-Version: 8", "Connection: close"]
+      if head.line.hasPrefix("PATCH") {
+        try connection.respond("200 OK", fields + ["Upload-Complete: ?1", "Upload-Offset: 4"])
+      } else {
+        try connection.respond("201 Created", fields + ["Upload-Complete: ?0"] + (number < 6 ? [] : ["Location: /u"]))
+      }
+    }
+    let process = try SluiceProcess(
+      [
+        "put", file, server.url + "/x", "--resumable", "always", "--retry-ceiling", "20ms", "--progress", "json",
+      ] + (limit.map { ["--give-up-on-refusal", $0] } ?? []))
+    #expect(try process.exitCode() == (limit == nil ? 76 : 0))
+    let ended = try process.event("ended")
+    #expect(ended.integer("acknowledged") == (limit == nil ? 0 : 4), "\(ended)")
+    #expect(limit != nil || ended.text("error")?.contains("does not name the upload resource") == true, "\(ended)")
+  }
+
+  @Test(
     "bytes that only the server reports as missing cause an event, count as lost, and cause exit code 4",
     arguments: ["0", "1", "3", "4", "5", "18446744073709551615", "many"], ["put", "pipe"])
   func missing(_ count: String, _ subcommand: String) throws {

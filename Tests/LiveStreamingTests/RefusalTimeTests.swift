@@ -19,10 +19,18 @@ struct RefusalTimeTests {
     var requests: Int
   }
 
-  /// Uploads a file of 500 bytes. Each request gets the same response.
-  private func upload(
-    _ use: LiveStreamConfiguration.ResumableUse, _ limit: Duration?, _ status: Int, _ fields: HeaderFields = [:]
-  ) -> End? {
+  /// A response.
+  struct Answer: Sendable {
+    var status: Int
+    var fields: HeaderFields = [:]
+    /// Whether its `Location` leads from https to http.
+    var isLocationInsecure = false
+    /// Whether it comes before the end of the content.
+    var isEarly = false
+  }
+
+  /// Uploads a file of 500 bytes. Each request gets the same response, whose `Location` is never followed.
+  private func upload(_ use: LiveStreamConfiguration.ResumableUse, _ limit: Duration?, _ answer: Answer) -> End? {
     var configuration = LiveStreamConfiguration(request: UploadRequest(url: "http://host/x"))
     configuration.resumable = use
     configuration.retry.giveUpOnRefusalAfter = limit
@@ -39,8 +47,10 @@ struct RefusalTimeTests {
         requests += 1
         var sentUpTo = request.start
         if case .bytes = request.content { sentUpTo = supply.head }
-        let response = HTTPResponse(status: status, fields: fields)
-        let end = RequestEnd(result: .success(.init(response: response, isEarly: false)), sentUpTo: sentUpTo)
+        let response = HTTPResponse(status: answer.status, fields: answer.fields)
+        let end = RequestEnd(
+          result: .success(.init(response: response, isEarly: answer.isEarly)),
+          isLocationInsecure: answer.isLocationInsecure, sentUpTo: sentUpTo)
         step = machine.requestEnded(end, supply, now: now, draw: .max)
       case .wait(let attempt):
         now = now + attempt.retryDelay
@@ -60,12 +70,55 @@ struct RefusalTimeTests {
     LiveStreamConfiguration.ResumableUse.allCases)
   func chosen(_ status: Int, _ use: LiveStreamConfiguration.ResumableUse) throws {
     for limit in [nil, .zero] as [Duration?] {
-      let end = try #require(upload(use, limit, status))
+      let end = try #require(upload(use, limit, Answer(status: status)))
       #expect(end.error?.kind == .refused && end.requests == 1 && end.lasted == .zero, "\(end)")
     }
-    let end = try #require(upload(use, Self.limit, status))
+    let end = try #require(upload(use, Self.limit, Answer(status: status)))
     #expect(end.error?.kind == .refused && end.error?.description.contains("\(status)") == true, "\(end)")
     #expect(end.lasted >= Self.limit && end.lasted < .seconds(50) && end.requests < 500, "\(end)")
+  }
+
+  typealias Kinds = [LiveStreamConfiguration.ResumableUse: LiveStreamError.Kind]
+
+  /// Successes that do not follow the protocol, and the errors with which they end an upload at once. Without an error,
+  /// they complete it.
+  private static let successes: [(Answer, Kinds)] = {
+    let always: Kinds = [.always: .protocolBroken]
+    let insecure: Kinds = [.always: .insecureLocation]
+    let partial: Kinds = [.auto: .refused, .always: .refused, .never: .refused]
+    let early: Kinds = [.auto: .protocolBroken, .always: .protocolBroken, .never: .protocolBroken]
+    return [
+      (Answer(status: 200), always), (Answer(status: 201), always), (Answer(status: 202), always),
+      (Answer(status: 204), always), (Answer(status: 201, fields: ["Location": "http://"]), always),
+      (Answer(status: 201, fields: ["Location": "http://host/u"], isLocationInsecure: true), insecure),
+      (Answer(status: 206), partial), (Answer(status: 200, isEarly: true), early),
+    ]
+  }()
+
+  @Test("so is a success that does not follow the protocol, unless it completes a plain upload", arguments: successes)
+  func success(_ answer: Answer, _ kinds: Kinds) throws {
+    for use in LiveStreamConfiguration.ResumableUse.allCases {
+      for limit in [nil, .zero] as [Duration?] {
+        let end = try #require(upload(use, limit, answer))
+        #expect(end.error?.kind == kinds[use] && end.requests == 1 && end.lasted == .zero, "\(use): \(end)")
+      }
+      let end = try #require(upload(use, Self.limit, answer))
+      guard kinds[use] != nil else {
+        #expect(end.error == nil && end.requests == 1, "\(use): \(end)")
+        continue
+      }
+      #expect(end.error != nil && end.lasted >= Self.limit && end.lasted < .seconds(50), "\(use): \(end)")
+      #expect(end.requests < 500, "\(use): \(end)")
+    }
+  }
+
+  @Test("a creation whose answer speaks the protocol and has no Location is repeated for that time")
+  func noLocation() throws {
+    let answer = Answer(status: 201, fields: ["Upload-Draft-Interop-Version": "8", "Upload-Complete": "?0"])
+    let first = try #require(upload(.always, nil, answer))
+    #expect(first.error?.kind == .protocolBroken && first.lasted == .zero, "\(first)")
+    let end = try #require(upload(.always, Self.limit, answer))
+    #expect(end.error == first.error && end.lasted >= Self.limit && end.lasted < .seconds(50), "\(end)")
   }
 
   @Test(
@@ -75,7 +128,7 @@ struct RefusalTimeTests {
       (409, ["Stream-ID": "s", "Stream-Offset": "0"]), (409, ["Upload-Draft-Interop-Version": "8"]),
       (410, ["Upload-Offset": "0"]), (413, [:]),
     ] as [(Int, HeaderFields)] {
-      let end = try #require(upload(use, Self.limit, status, fields))
+      let end = try #require(upload(use, Self.limit, Answer(status: status, fields: fields)))
       #expect(end.error?.kind == .refused && end.lasted == .zero, "\(status) \(fields): \(end)")
     }
   }

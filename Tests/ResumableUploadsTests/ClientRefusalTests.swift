@@ -64,4 +64,89 @@ import Testing
       #expect(client.next == (retries ? "OPTIONS" : "unsupported"))
     }
   }
+
+  // MARK: Answers that do not follow the protocol
+
+  /// Answers to a creation that do not name an upload resource to which the client may go.
+  private static let nameless: [ClientAnswer] = {
+    var insecure = ClientAnswer(status: 201, fields: ["Location": "http://host/u"])
+    insecure.isLocationInsecure = true
+    var answers = [200, 201, 202, 204, 206, 302, 307].map { ClientAnswer(status: $0, fields: [:]) }
+    answers += [
+      ClientAnswer(status: 200, fields: [:], isEarly: true),
+      ClientAnswer(status: 201, fields: ["Location": "http://"]),
+      ClientAnswer(status: 201, fields: ["Upload-Complete": "?0", "Upload-Draft-Interop-Version": "8"]),
+      insecure,
+    ]
+    return answers
+  }()
+
+  @Test(
+    "if the caller limits the time of refusals, a creation is repeated after any answer that names no upload resource",
+    arguments: nameless, [false, true])
+  func namelessCreation(_ answer: ClientAnswer, isFile: Bool) {
+    for retries in [false, true] {
+      var client = ClientScript.live(500, isFinished: isFile) { configuration in
+        (configuration.retriesRefusals, configuration.requiresProtocol) = (retries, true)
+        if isFile { (configuration.isOptimistic, configuration.length) = (true, 500) }
+      }
+      client.start()
+      for _ in 0..<20 where client.next == "CREATE" {
+        client.sendAll()
+        client.perform(client.machine.answered(answer, sentUpTo: client.sentUpTo, client.supply))
+        guard client.next == "wait" else { continue }
+        #expect(client.machine.isRefusal(answer) || client.machine.toleratedFailure != nil)
+        client.goOn()
+      }
+      guard retries else {
+        #expect(client.failure != nil, "\(client.next)")
+        continue
+      }
+      client.answer(201, location: ClientScript.upload)
+      #expect(client.next == "PATCH 0" && client.machine.toleratedFailure == nil)
+    }
+  }
+
+  @Test("a success before the end of a file is repeated, unless it has a field of the protocol")
+  func earlySuccess() {
+    for (fields, action) in [
+      ([:], .wait), (["Upload-Complete": "?1"], .fail(.completedEarly)),
+    ] as [(HeaderFields, UploadClientStateMachine.Action)] {
+      var client = ClientScript.file(500) { $0.retriesRefusals = true }
+      client.start()
+      client.send(upTo: 100)
+      let next = client.answer(200, fields, isEarly: true)
+      #expect(next == action, "\(fields)")
+    }
+  }
+
+  @Test(
+    "an upload resource whose answers do not follow the protocol is asked again, and left in the end",
+    arguments: [
+      ("HEAD", 200), ("HEAD", 204), ("HEAD", 307), ("HEAD", 400), ("HEAD", 404), ("HEAD", 405), ("PATCH", 307),
+      ("PATCH", 308), ("PATCH", 400), ("PATCH", 404), ("PATCH", 405),
+    ])
+  func strayedResource(_ method: String, _ status: Int) {
+    for retries in [false, true] {
+      var client = ClientScript.created(500) { $0.retriesRefusals = retries }
+      if method == "HEAD" { client.lose() }
+      var methods: Set<String> = []
+      for _ in 0..<60 where client.failure == nil {
+        methods.insert(String(client.next.prefix { $0 != " " }))
+        client.answer(status, silent: true)
+        if client.next == "wait" { client.goOn() }
+      }
+      guard retries else {
+        #expect(client.failure != nil, "\(client.next)")
+        continue
+      }
+      #expect(methods.isSuperset(of: [method, "CREATE"]) && client.failure == nil, "\(methods) \(client.last)")
+      if client.next == "HEAD" {
+        client.answer(204, ["Upload-Offset": "0"])
+      } else {
+        client.answer(201, location: ClientScript.upload)
+      }
+      #expect(client.next == "PATCH 0")
+    }
+  }
 }

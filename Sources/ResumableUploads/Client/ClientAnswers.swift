@@ -96,6 +96,17 @@ extension UploadClientStateMachine {
   /// - Parameter sentUpTo: stream offset up to which content was handed over in this request.
   package mutating func answered(_ answer: ClientAnswer, sentUpTo: UInt64, _ supply: Supply) -> Action {
     sent = max(sent, sentUpTo)
+    toleratedFailure = nil
+    guard configuration.retriesRefusals, !hasAcknowledged else {
+      return judged(answer, sentUpTo: sentUpTo, supply)
+    }
+    let before = self
+    let action = judged(answer, sentUpTo: sentUpTo, supply)
+    if case .fail(let failure) = action, mayPass(failure, answer) { return tolerate(failure, before) }
+    return action
+  }
+
+  private mutating func judged(_ answer: ClientAnswer, sentUpTo: UInt64, _ supply: Supply) -> Action {
     switch state {
     case .discovering: return discovered(answer, supply)
     case .creating: return created(answer, sentUpTo: sentUpTo, supply)

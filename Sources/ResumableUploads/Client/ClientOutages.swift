@@ -29,6 +29,37 @@ extension UploadClientStateMachine {
     answer.isRefusal || configuration.retriesRefusals && !hasAcknowledged && answer.isVagueRefusal
   }
 
+  /// Whether an answer that ends the upload may be followed by a better one: it does not follow the protocol, or does
+  /// not speak of it.
+  func mayPass(_ failure: ClientFailure, _ answer: ClientAnswer) -> Bool {
+    switch failure {
+    case .noLocation, .insecureLocation, .noOffset: true
+    case .refused, .noProgress, .completedEarly: answer.isForeign
+    case .cancelled, .processingFailed, .offsetBeyondSent, .locationChanged, .tooLarge, .limitTooSmall, .appendTooLarge:
+      false
+    }
+  }
+
+  /// Repeats a creation, or asks for the offset again, although the last answer ended the upload. The caller limits the
+  /// time of such answers.
+  ///
+  /// - Parameter before: the state before that answer.
+  mutating func tolerate(_ failure: ClientFailure, _ before: UploadClientStateMachine) -> Action {
+    let action: Action
+    switch before.state {
+    case .creating:
+      self = before
+      action = creationFailed()
+    case .appending, .retrievingOffset:
+      self = before
+      resource.doubt(.answer)
+      action = wait(.offsetRetrieval)
+    case .idle, .discovering, .ready, .interrupted, .cancelling, .ended: return .fail(failure)
+    }
+    toleratedFailure = failure
+    return action
+  }
+
   /// Asks for the offset: at once as a rule, after a pause if earlier attempts led nowhere, or not far.
   mutating func detour(_ status: Int) -> Action {
     patience.detours += 1

@@ -75,9 +75,17 @@ package struct ClientAnswer: Equatable, Sendable {
   /// being reconfigured, so another attempt may have another result.
   package var isVagueRefusal: Bool {
     guard status >= 300, status != 413, !allowsRetry, !isRefusal else { return false }
-    // With a field of the protocol, or with one that names a stream, these are about the bytes that the server stores.
-    let isDefinite = (UploadFields.all + ["Stream-ID", "Stream-Offset"]).contains { fields.contains($0) }
-    return ![409, 410].contains(status) || !isDefinite
+    // With such a field, these are about the bytes that the server stores.
+    return ![409, 410].contains(status) || !speaksOfUploads
+  }
+
+  /// Whether this may come from something that does not support the protocol: a success or a vague refusal, without any
+  /// field of the protocol.
+  var isForeign: Bool { !speaksOfUploads && (isSuccess || isVagueRefusal) }
+
+  /// Whether it has a field of the protocol, or one that names a stream.
+  private var speaksOfUploads: Bool {
+    (UploadFields.all + ["Stream-ID", "Stream-Offset"]).contains { fields.contains($0) }
   }
 
   /// The methods that `Allow` names (RFC 9110, section 10.2.1).

@@ -113,6 +113,9 @@ package struct UploadClientStateMachine: Sendable {
   var isResumed = false
   /// Whether the next creation sends everything.
   var isOptimistic: Bool
+  /// The failure with which the last answer would have ended the upload, if the caller did not limit the time of such
+  /// answers. Nil after any other answer.
+  package internal(set) var toleratedFailure: ClientFailure?
   let configuration: Configuration
 
   package var version: InteropVersion { server.version }
