@@ -1,6 +1,7 @@
 // The events of a download, and the data with which another one continues it.
 
 public import EventLoops
+internal import Glibc
 public import LiveStreaming
 public import UploadClient
 
@@ -156,6 +157,9 @@ public struct DownloadError: Error, Equatable, Sendable, CustomStringConvertible
     self.systemError = systemError
     self.remedy = remedy
   }
+
+  /// Whether the disk had no space for the file.
+  package var isShortage: Bool { systemError.map { [ENOSPC, EDQUOT, EFBIG].contains($0.code) } ?? false }
 
   init(_ error: LiveStreamError) {
     let kind: Kind =

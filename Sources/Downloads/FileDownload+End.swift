@@ -129,7 +129,11 @@ extension FileDownload {
     for timer in [retryTimer, progressTimer] { timer.map { session?.loop.cancel($0) } }
   }
 
-  private func end(_ error: DownloadError?, verified: String? = nil, resumeData: DownloadResumeData?) {
+  private func end(_ failure: DownloadError?, verified: String? = nil, resumeData: DownloadResumeData?) {
+    var error = failure
+    if failure?.isShortage == true {
+      error?.description += ". Free space, and \(resumeData == nil ? "download it again" : "resume the download")."
+    }
     let summary = DownloadSummary(
       error: error, progress: progress, resumeData: resumeData, resumedFrom: resumedFrom, verified: verified,
       response: response)

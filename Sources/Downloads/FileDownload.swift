@@ -306,9 +306,6 @@ public final class FileDownload: @unchecked Sendable {
 
   static func fileError(_ error: SystemError) -> DownloadError {
     switch error.code {
-    case ENOSPC, EDQUOT, EFBIG:
-      DownloadError(
-        .file, "\(error.operation): \(error.reason). Free space, and resume the download.", systemError: error)
     case EEXIST:
       DownloadError(.exists, "\(error.operation): a file of that name exists. Choose another name.", systemError: error)
     default: DownloadError(.file, "\(error.operation): \(error.reason)", systemError: error)

@@ -472,6 +472,6 @@ struct DownloadEventsTests {
     }
     let error = result.summary.error
     #expect(error?.kind == .file && error?.systemError?.code == ENOSPC && result.summary.resumeData == nil)
-    #expect(error?.description.hasSuffix(". Free space, and resume the download.") == true, "\(result.summary)")
+    #expect(error?.description.hasSuffix(". Free space, and download it again.") == true, "\(result.summary)")
   }
 }
