@@ -39,8 +39,13 @@ final class DownloadRecord: Sendable {
   var path: String { record.path }
   /// Whether an earlier process has created the claimed record.
   var isInherited: Bool { record.isInherited }
-  /// Whether there is a download to continue later.
+  /// Whether there is a record for a later process.
   var isKept: Bool { record.isKept }
+
+  /// How the user continues after an interruption.
+  ///
+  /// - Parameter command: the command that resumes the transfer.
+  func advice(resumingWith command: String) -> String { record.advice(resumingWith: command) }
 
   /// Creates and locks the record, or locks the existing one.
   ///
@@ -80,6 +85,9 @@ final class DownloadRecord: Sendable {
         "\(isSynchronized ? data.byteCount : 0)", DownloadCheckpoint.currentBoot,
       ] + (data.digest.map { [$0] } ?? []))
   }
+
+  /// Keeps the record of an interrupted download that cannot be continued. `--resume` then begins with the first byte.
+  func reset() { record.reset() }
 
   /// Removes the record, unless another process has replaced it or written to it.
   func remove() { record.remove() }

@@ -82,8 +82,8 @@ final class GetRun: Sendable {
   private func end() -> ExitCode {
     guard let summary = state.withLock({ $0.summary }) else { return .done }
     guard let error = summary.error else { return .done }
-    if record?.isKept == true, summary.resumeData != nil, progress != .json {
-      Console.shared.say("resume with: \(command)")
+    if let record, progress != .json, summary.resumeData == nil ? Self.isInterruption(error) : record.isKept {
+      Console.shared.say(record.advice(resumingWith: command))
     }
     return ExitCode(error)
   }
@@ -107,16 +107,27 @@ final class GetRun: Sendable {
       // The part is about to lose its bytes, or to get others.
       if let data = state.withLock({ $0.opened }) { write(data, to: record) }
     case .resumable(let data): write(data, to: record)
-    case .ended(let summary):
-      if let data = summary.resumeData {
-        // The engine synced the part before it reported this.
-        if let error = record.write(data, isSynchronized: true) { report(error, record) }
-      } else {
-        record.remove()
-      }
+    case .ended(let summary): noteEnd(summary, record)
     default: break
     }
   }
+
+  private func noteEnd(_ summary: DownloadSummary, _ record: DownloadRecord) {
+    if let data = summary.resumeData {
+      // The engine synced the part before it reported this. If an earlier state remains, it has the same part.
+      guard let error = record.write(data, isSynchronized: true), !record.isKept else { return }
+      Console.shared.say(
+        "cannot write \(record.path.shellQuoted): \(error.reason). The download cannot be resumed. Delete \(data.path.shellQuoted) before you download the file again."
+      )
+    } else if let error = summary.error, Self.isInterruption(error) {
+      record.reset()
+    } else {
+      record.remove()
+    }
+  }
+
+  /// Whether the same download may succeed later: the user has stopped it, or the disk was full.
+  private static func isInterruption(_ error: DownloadError) -> Bool { error.kind == .cancelled || error.isShortage }
 
   private func write(_ data: DownloadResumeData, to record: DownloadRecord) {
     // The download can continue without the record, as long as this process runs. So the error is only reported.

@@ -98,8 +98,8 @@ enum Put {
       if configuration.resumeData == nil { record.withdraw() }
       throw error
     }
-    if code != .done, record.isKept, progress != .json {
-      Console.shared.say("resume with: \(command("--resume", values))")
+    if code != .done, code == .interrupted || record.isKept, progress != .json {
+      Console.shared.say(record.advice(resumingWith: command("--resume", values)))
     }
     return code
   }
@@ -195,8 +195,14 @@ enum Put {
         )
       }
     case .ended(let summary):
+      switch (summary.error?.kind, summary.resumeData) {
+      case (_?, let data?):
+        // It may not have been possible before. The obstacle was reported then.
+        if !record.isKept { _ = record.write(data) }
+      case (.cancelled?, nil): record.reset()
       // Nothing is left to continue: the upload is complete, finally refused, or unknown to the server.
-      if summary.error == nil || summary.resumeData == nil { record.remove() }
+      default: record.remove()
+      }
     default: break
     }
   }

@@ -125,8 +125,20 @@ final class TransferRecord: Sendable {
   /// Whether an earlier process has created the claimed record.
   var isInherited: Bool { file.withLock { $0.map { !$0.isNew } ?? false } }
 
-  /// Whether there is a transfer to continue later.
+  /// Whether there is a record for a later process.
   var isKept: Bool { file.withLock { $0.map(isUnchanged) ?? false } }
+
+  /// How the user continues after an interruption.
+  ///
+  /// - Parameter command: the command that resumes the transfer.
+  func advice(resumingWith command: String) -> String {
+    guard isKept else {
+      return "there is no record to resume from: the same command begins with the first byte, without --resume"
+    }
+    return file.withLock { $0?.text == kind.emptyRecord }
+      ? "nothing to resume: the same command begins with the first byte, with or without --resume"
+      : "resume with: \(command)"
+  }
 
   /// Releases the lock and keeps the record.
   func release() {
@@ -140,7 +152,7 @@ final class TransferRecord: Sendable {
 
   /// Records these lines. Returns nil on success, and the error otherwise.
   func write(_ lines: [String]) -> SystemError? {
-    if let obstacle = obstacle.withLock({ $0 }) { return obstacle }
+    if let obstacle = createIfMissing() { return obstacle }
     let state = (lines + [Self.stateEnd]).map { $0 + "\n" }.joined()
     return file.withLock { file in
       guard let open = file else { return SystemError(operation: "write", code: EBADF) }
@@ -162,6 +174,20 @@ final class TransferRecord: Sendable {
     }
   }
 
+  /// Keeps the record of a transfer that was interrupted and cannot be continued, without its state. As after a kill
+  /// before the first state, a later process begins with the first byte, whether or not it is to resume.
+  func reset() {
+    _ = createIfMissing()
+    file.withLock { file in
+      // If this fails, the later process discards the state.
+      guard let open = file, isUnchanged(open),
+        (try? Self.truncate(open.descriptor, to: kind.emptyRecord)) != nil
+      else { return }
+      file?.text = kind.emptyRecord
+      fsync(open.descriptor)
+    }
+  }
+
   private static func truncate(_ descriptor: Int32, to text: String) throws(SystemError) {
     try retryingInterrupts("ftruncate") { ftruncate(descriptor, off_t(text.utf8.count)) }
   }
@@ -174,6 +200,15 @@ final class TransferRecord: Sendable {
     return lines[1...end]
   }
 
+  /// Creates the record if that was impossible before. A full disk may have space by now.
+  ///
+  /// - Returns: the reason why there is still none, or nil.
+  private func createIfMissing() -> SystemError? {
+    guard obstacle.withLock({ $0 != nil }) else { return nil }
+    guard create() else { return SystemError(operation: "open", code: EEXIST) }
+    return obstacle.withLock { $0 }
+  }
+
   /// Creates the record with the line that identifies it, and locks it.
   ///
   /// - Returns: false if another file has the path by now.
@@ -183,6 +218,7 @@ final class TransferRecord: Sendable {
       let new = try LockedFile.create(path, text)
       ReplacedFile.syncDirectory(of: path)
       file.withLock { $0 = OpenFile(descriptor: new, text: text, isNew: true) }
+      obstacle.withLock { $0 = nil }
     } catch {
       if error.code == EEXIST { return false }
       // The transfer does not require a record.

@@ -27,8 +27,13 @@ final class UploadRecord: Sendable {
   var path: String { record.path }
   /// Whether an earlier process has created the claimed record.
   var isInherited: Bool { record.isInherited }
-  /// Whether there is an upload to continue later.
+  /// Whether there is a record for a later process.
   var isKept: Bool { record.isKept }
+
+  /// How the user continues after an interruption.
+  ///
+  /// - Parameter command: the command that resumes the transfer.
+  func advice(resumingWith command: String) -> String { record.advice(resumingWith: command) }
 
   /// Creates and locks the record, or locks the existing one.
   ///
@@ -49,6 +54,9 @@ final class UploadRecord: Sendable {
     guard let text = data.text else { return SystemError(operation: "write", code: EILSEQ) }
     return record.write([text, version])
   }
+
+  /// Keeps the record of an interrupted upload that cannot be continued. `--resume` then begins with the first byte.
+  func reset() { record.reset() }
 
   /// Removes the record, unless another process has replaced it or written to it.
   func remove() { record.remove() }

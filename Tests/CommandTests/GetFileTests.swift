@@ -21,10 +21,69 @@ struct GetFileTests {
     let text = limited.errors.joined(separator: "\n")
     #expect(text.contains("file.bin.part") || text.contains("write"), "\(text)")
     #expect(text.contains("File too large") && text.contains("resume with:"), "\(text)")
+    #expect(text.contains(". Free space, and resume the download."), "\(text)")
     let process = try sluice(["get", "\(server.url)/file.bin", "-o", path, "--resume"] + FaultyResource.patience)
     #expect(try process.wait() == 0, "\(process.errors)")
     #expect(try directory.contents("file.bin") == resource.content)
     #expect(resource.requests.all.last?["Range"] != nil)
+  }
+
+  @Test(
+    "a full disk that leaves nothing to resume does not suggest it, and the suggested command begins again",
+    arguments: [(300, []), (300, ["--resume"]), (0, [])] as [(Int, [String])])
+  func fullDiskWithNothing(_ limit: Int, _ options: [String]) throws {
+    let directory = try TemporaryDirectory()
+    let path = "\(directory.path)/file.bin"
+    // Without a validator, the part cannot be continued. Without any space, there is no record either.
+    let resource = try FaultyResource([], FaultyResource.Validator.none)
+    let server = try resource.serve()
+    let url = "\(server.url)/file.bin"
+    let limited = try TestProcess(
+      "/bin/sh", ["-c", "ulimit -f \(limit); exec \"$0\" \"$@\"", try sluicePath(), "get", url, "-o", path])
+    #expect(try limited.wait() == 74)
+    let text = limited.errors.joined(separator: "\n")
+    #expect(text.contains("File too large. Free space, and download it again."), "\(text)")
+    #expect(!text.contains("resume with:"), "\(text)")
+    let advice =
+      limit > 0
+      ? "nothing to resume: the same command begins with the first byte, with or without --resume"
+      : "there is no record to resume from: the same command begins with the first byte, without --resume"
+    #expect(limited.errors.last == advice)
+    #expect(directory.names == (limit > 0 ? ["file.bin.sluice"] : []))
+    let process = try sluice(["get", url, "-o", path] + options)
+    #expect(try process.wait() == 0, "\(process.errors)")
+    #expect(try directory.contents("file.bin") == resource.content)
+    #expect(directory.names == ["file.bin"])
+  }
+
+  @Test(
+    "a get that a signal stops before the first byte can be repeated, with --resume and without it",
+    arguments: [SIGINT, SIGTERM], [true, false])
+  func stoppedBeforeTheFirstByte(_ signal: Int32, _ resumes: Bool) throws {
+    let directory = try TemporaryDirectory()
+    let path = "\(directory.path)/file.bin"
+    let requests = try EventLog<Int>()
+    let silent = try ScriptedServer { connection, number in
+      _ = try connection.head()
+      requests.append(number)
+      _ = connection.waitForEnd()
+    }
+    let first = try sluice(["get", "\(silent.url)/file.bin", "-o", path, "--progress", "none"])
+    try requests.first("the request") { $0 == 0 }
+    first.signal(signal)
+    #expect(try first.wait() == 130)
+    #expect(
+      first.errors.last == "nothing to resume: the same command begins with the first byte, with or without --resume")
+    #expect(directory.names == ["file.bin.sluice"])
+    #expect(try directory.contents("file.bin.sluice") == Array("sluice download record 2\n".utf8))
+    let resource = try FaultyResource([])
+    let server = try resource.serve()
+    let second = try sluice(["get", "\(server.url)/file.bin", "-o", path] + (resumes ? ["--resume"] : []))
+    #expect(try second.wait() == 0, "\(second.errors)")
+    let started = second.errors.contains { $0.contains("file.bin.sluice records nothing yet") }
+    #expect(started == resumes, "\(second.errors)")
+    #expect(try directory.contents("file.bin") == resource.content)
+    #expect(directory.names == ["file.bin"])
   }
 
   @Test("no existing file is overwritten, and with --force a file is replaced only at the end")

@@ -301,6 +301,53 @@ struct PutTests {
     #expect(directory.names == ["data"])
   }
 
+  @Test(
+    "a put that a signal stops before the server has answered can be repeated, with --resume and without it",
+    arguments: [SIGINT, SIGTERM], ["auto", "never"])
+  func stoppedBeforeItsBeginning(_ signal: Int32, _ resumable: String) throws {
+    let directory = try TemporaryDirectory()
+    let file = try directory.write("data", bytes(300_000))
+    let requests = try EventLog<Int>()
+    let silent = try ScriptedServer { connection, number in
+      _ = try connection.head()
+      requests.append(number)
+      _ = connection.waitForEnd()
+    }
+    let server = try StreamServer()
+    for (number, options) in [[], ["--resume"]].enumerated() {
+      let first = try sluice(["put", file, "\(silent.url)/", "--resumable", resumable, "--progress", "none"])
+      try requests.first("the upload") { $0 == number }
+      first.signal(signal)
+      #expect(try first.wait() == 130)
+      #expect(
+        first.errors.last
+          == "nothing to resume: the same command begins with the first byte, with or without --resume")
+      #expect(directory.names == ["data", "data.sluice"])
+      let second = try sluice(["put", file, "\(server.url)/", "--stream-id", "\(number)"] + options)
+      #expect(try second.wait() == 0, "\(options) \(second.errors)")
+      let started = second.errors.contains { $0.contains("data.sluice records nothing yet") }
+      #expect(started == (options == ["--resume"]), "\(second.errors)")
+      let ended = try server.events.first("its end") { $0.kind == .ended && $0.file?.contains("-\(number)") == true }
+      #expect(try server.directory.contents(ended.file ?? "") == bytes(300_000))
+      #expect(directory.names == ["data"])
+    }
+  }
+
+  @Test("a put that is stopped while it resumes keeps its record")
+  func stoppedWhileResuming() throws {
+    let directory = try TemporaryDirectory()
+    let file = try directory.write("data", bytes(3_000_000))
+    let server = try HalfServer(keeps: 1000, head: "503 Service Unavailable")
+    #expect(try interrupt(server, file).wait() == 130)
+    let questions = server.heads.all.count { $0.line.hasPrefix("HEAD") }
+    let second = try sluice(["put", "--resume", file, "\(server.url)/archive/", "--progress", "none"])
+    try waitUntil("it asks") { server.heads.all.count { $0.line.hasPrefix("HEAD") } > questions }
+    second.signal(SIGTERM)
+    #expect(try second.wait() == 130)
+    #expect(second.errors.last == "resume with: sluice put --resume \(file) \(server.url)/archive/")
+    #expect(directory.names == ["data", "data.sluice"])
+  }
+
   @Test("a file is never its own record, under any of its names")
   func ownRecord() throws {
     let directory = try TemporaryDirectory()

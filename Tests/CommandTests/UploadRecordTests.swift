@@ -214,6 +214,59 @@ struct UploadRecordTests {
     #expect(directory.names == ["data"])
   }
 
+  @Test("a record that was reset has no state and leaves no obstacle", arguments: [0, 1, 2])
+  func reset(writesBefore: Int) throws {
+    let (directory, version, record) = try claimed()
+    var data = try #require(data)
+    for number in 0..<writesBefore {
+      data.upload = "http://h/\(number)"
+      #expect(record.write(data) == nil)
+    }
+    #expect(record.advice(resumingWith: "c") == (writesBefore > 0 ? "resume with: c" : Self.nothing))
+    record.reset()
+    #expect(record.isKept && record.advice(resumingWith: "c") == Self.nothing)
+    #expect(try directory.contents("data.sluice") == Array("sluice upload record 2\n".utf8))
+    // It is still the record of this process.
+    #expect(record.write(data) == nil)
+    record.reset()
+    record.release()
+    let next = UploadRecord(path: record.path, version: version)
+    #expect(try next.claim() == nil)
+    #expect(next.isInherited)
+    next.remove()
+    #expect(directory.names == ["data"])
+  }
+
+  private static let nothing =
+    "nothing to resume: the same command begins with the first byte, with or without --resume"
+
+  @Test("a record that cannot be created is created later, once that is possible", arguments: [false, true])
+  func createdLater(_ resets: Bool) throws {
+    let directory = try TemporaryDirectory()
+    let version = try version(try directory.write("data", "text"))
+    let data = try #require(data)
+    let place = "\(directory.path)/place"
+    let record = UploadRecord(path: "\(place)/record", version: version)
+    #expect(try record.claim() == nil)
+    #expect(record.write(data)?.code == ENOENT)
+    record.reset()
+    #expect(!record.isKept && record.advice(resumingWith: "c").contains("without --resume"))
+    #expect(mkdir(place, 0o700) == 0)
+    // Another program's file stays as it is.
+    try directory.write("place/record", "precious")
+    #expect(record.write(data)?.code == EEXIST)
+    record.reset()
+    #expect(try directory.contents("place/record") == Array("precious".utf8) && !record.isKept)
+    #expect(unlink(record.path) == 0)
+    if resets { record.reset() } else { #expect(record.write(data) == nil) }
+    #expect(record.isKept)
+    record.release()
+    let next = UploadRecord(path: record.path, version: version)
+    #expect(try next.claim()?.data == (resets ? nil : data))
+    next.remove()
+    #expect(rmdir(place) == 0)
+  }
+
   @Test("a record is withdrawn only by the process that has created it")
   func withdrawn() throws {
     let (directory, version, record) = try claimed()
