@@ -41,13 +41,13 @@ extension LiveStream {
 
   /// Reports and releases the acknowledged bytes.
   func settleAcknowledged() {
-    let acknowledged = Self.acknowledged(&machine)
+    let (acknowledged, releasable) = Self.acknowledged(&machine)
     if trustsTransport {
       // The spool may still need the bytes if the server has confirmed a stream of which it lacks some.
       if machine.isEnded, live?.spool != nil { return }
       // Nothing is released between a request's end and its verdict, because the bytes of a refused request may be
       // needed again.
-      let end = transport.releasable(acknowledged: acknowledged, newest: content.newest, capacity: content.capacity)
+      let end = transport.releasable(acknowledged: releasable, newest: content.newest, capacity: content.capacity)
       // Comes first, so that another process never misses bytes that no server has stored. Only these bytes are noted.
       // Bytes that TCP acknowledged and the server has not read are lost when a connection is reset, and are sent again
       // from here.
@@ -55,7 +55,7 @@ extension LiveStream {
       release(upTo: end)
     } else {
       noteResumption()
-      release(upTo: acknowledged)
+      release(upTo: releasable)
       if acknowledged > toldAcknowledged {
         toldAcknowledged = acknowledged
         handler(.acknowledged(acknowledged))
@@ -69,7 +69,7 @@ extension LiveStream {
     let resumable =
       trustsTransport
       ? transport.resumable(
-        acknowledged: machine.acknowledged, oldest: content.oldest, newest: content.newest, capacity: content.capacity)
+        acknowledged: machine.releasable, oldest: content.oldest, newest: content.newest, capacity: content.capacity)
       : nil
     spool.note(machine.resumeData, acknowledged: resumable)
   }
@@ -80,7 +80,11 @@ extension LiveStream {
   }
 
   /// Called for each message. Reading from an `any` copies its whole content unless it can be modified in place.
-  private static func acknowledged(_ machine: inout some StreamStateMachine) -> UInt64 { machine.acknowledged }
+  private static func acknowledged(
+    _ machine: inout some StreamStateMachine
+  ) -> (offset: UInt64, releasable: UInt64) {
+    (machine.acknowledged, machine.releasable)
+  }
 
   func schedulePressureCheck(_ writer: StreamWriter) {
     guard transport.timer == nil, let delay = transport.pressureDelay(writer, acknowledged: machine.acknowledged) else {
@@ -165,10 +169,14 @@ extension LiveStream {
   /// Reports a gap at the end of the stream, after which no request begins.
   func noteLastGap() {
     for range in discarded {
-      note(
-        Gap(
-          offset: range.lowerBound, length: range.upperBound - range.lowerBound,
-          cause: range.upperBound > released ? .bufferFull : .serverLost))
+      // The server had acknowledged the bytes before this offset.
+      let limit = min(max(released, range.lowerBound), range.upperBound)
+      if range.lowerBound < limit {
+        note(Gap(offset: range.lowerBound, length: limit - range.lowerBound, cause: .serverLost))
+      }
+      if limit < range.upperBound {
+        note(Gap(offset: limit, length: range.upperBound - limit, cause: .bufferFull))
+      }
     }
   }
 

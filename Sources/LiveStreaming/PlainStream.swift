@@ -42,6 +42,7 @@ struct PlainStream: StreamStateMachine {
 
   var isEnded: Bool { machine.state == .ended }
   var acknowledged: UInt64 { machine.acknowledged }
+  var releasable: UInt64 { machine.releasable }
   var sent: UInt64 { machine.sent }
   var outages: OutageCount { machine.outages }
   var clock: RetryClock { machine.clock }

@@ -34,6 +34,12 @@ struct PlainStreamStateMachine {
   /// The stream offset up to which the peer has acknowledged. It decreases only if the server itself reports fewer
   /// bytes, or refuses the request that contained the bytes.
   private(set) var acknowledged: UInt64 = 0
+  /// The newest bytes that were discarded here before the peer had them, without those that the server has lost.
+  private var discarded: Range<UInt64> = 0..<0
+  /// See ``StreamStateMachine/releasable``.
+  var releasable: UInt64 {
+    acknowledged == discarded.upperBound ? min(acknowledged, discarded.lowerBound) : acknowledged
+  }
   /// The offset after the last byte ever passed to the network.
   private(set) var sent: UInt64 = 0
   private(set) var attempts = 0
@@ -273,7 +279,7 @@ struct PlainStreamStateMachine {
       // The server read bytes from TCP that it could not store (a full disk), or stored bytes whose TCP acknowledgement
       // did not arrive. Its report takes precedence over TCP.
       serverToldOffset = true
-      serverWentBack = serverOffset < acknowledged
+      serverWentBack = serverOffset < releasable
       acknowledged = serverOffset
       furthest = min(furthest, serverOffset)
     } else if case .response = cause {
@@ -324,6 +330,7 @@ struct PlainStreamStateMachine {
     outages.skipped(to: offset)
     let gap = Gap(
       offset: acknowledged, length: offset - acknowledged, cause: serverWentBack ? .serverLost : .bufferFull)
+    if !serverWentBack { discarded = releasable..<offset }
     return open(at: offset, gap: gap)
   }
 

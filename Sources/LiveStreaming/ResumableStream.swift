@@ -57,6 +57,7 @@ struct ResumableStream: StreamStateMachine {
   }
 
   var acknowledged: UInt64 { upload.acknowledged }
+  var releasable: UInt64 { upload.releasable }
   var sent: UInt64 { upload.sent == .max ? upload.acknowledged : upload.sent }
   var trustsTransport: Bool { false }
   var base: UInt64 { upload.base }

@@ -10,6 +10,9 @@ protocol StreamStateMachine {
   var isEnded: Bool { get }
   /// The stream offset up to which the server has the stream, as far as this protocol shows.
   var acknowledged: UInt64 { get }
+  /// The stream offset before which bytes and gaps need not be kept for another process. It is ``acknowledged``, or the
+  /// beginning of a gap after which the server has nothing yet.
+  var releasable: UInt64 { get }
   /// The offset after the last byte ever passed to the network.
   var sent: UInt64 { get }
   /// Outages so far. The rules for another protocol continue with them.

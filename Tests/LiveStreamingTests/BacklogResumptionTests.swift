@@ -210,6 +210,43 @@ struct BacklogResumptionTests: BacklogSuite {
     #expect(peer.of("HEAD").map(\.target) == ["/uploads/0"] && peer.of("PATCH").contains { $0.offset == 600 })
   }
 
+  /// Sends the stretch, and stops at the first outage.
+  private func sendUntilOutage(_ session: UploadSession, _ peer: ResumableServer) throws -> [BacklogStreamer.Event] {
+    let configuration = LiveStreamConfiguration(request: UploadRequest(url: "\(peer.url)/x.bin"))
+    let events = try EventLog<BacklogStreamer.Event>()
+    let streamer = BacklogStreamer(try spool(), configuration: configuration, session: session)
+    streamer.start { events.append($0) }
+    try events.first("the outage") { if case .stream(_, .outage) = $0 { true } else { false } }
+    streamer.cancel()
+    try events.first("the end of the backlog") { if case .ended = $0 { true } else { false } }
+    return events.all
+  }
+
+  @Test(
+    "bytes that the spool has discarded have the same cause in each run that reports them", arguments: [false, true])
+  func discardedInEachRun(joinsParts: Bool) throws {
+    let isAway = Lock(false)
+    let fields = joinsParts ? ["Stream-ID: s0"] : []
+    let peer = try ResumableServer(.init(progress: 1, creationFields: fields)) { request, _ in
+      request.method == "POST" && isAway.withLock { $0 } ? .close : .proper
+    }
+    let upload = try interruptedUpload(peer, 0..<600)
+    try leave(0, [0..<1000], for: peer.url, upload: upload, released: 600, evicted: 900)
+    let gap = Gap(offset: 600, length: 300, cause: .bufferFull)
+    try withSession { session throws in
+      isAway.withLock { $0 = true }
+      for _ in 0..<2 { #expect(Self.gaps(try sendUntilOutage(session, peer)) == [gap]) }
+      isAway.withLock { $0 = false }
+      let events = try send(session)
+      #expect(Self.counts(events) == (1, 1, 0) && Self.gaps(events) == [gap])
+      let wentBack = events.contains { if case .stream(_, .upload(.serverWentBack)) = $0 { true } else { false } }
+      #expect(!wentBack, "the server still has everything that it has acknowledged")
+    }
+    let last = try #require(peer.uploads.last)
+    #expect(last.isComplete && last.bytes == patternBytes(pattern, 900, 100))
+    #expect(last.head?["Stream-Offset"] == "900")
+  }
+
   /// Captures 600 bytes for a server that stores 300 of them, and stops when it is away.
   private func captureHalf(_ session: UploadSession, _ peer: ResumableServer) throws {
     var configuration = LiveStreamConfiguration(request: UploadRequest(url: "\(peer.url)/x.bin"))

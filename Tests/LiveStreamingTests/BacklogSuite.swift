@@ -34,9 +34,11 @@ extension BacklogSuite {
   ///   - upload: the upload resource that the process has created.
   ///   - sent: the last description that was sent.
   ///   - released: the position before which the server has acknowledged everything.
+  ///   - evicted: the position before which bytes were discarded to make room.
   func leave(
     _ number: Int, _ parts: [Range<Int>], for origin: String? = nil, grid: (header: Int, frame: Int) = (0, 1),
-    acknowledged: UInt64? = nil, upload: ResumeData? = nil, sent: String? = nil, released: UInt64 = 0
+    acknowledged: UInt64? = nil, upload: ResumeData? = nil, sent: String? = nil, released: UInt64 = 0,
+    evicted: UInt64 = 0
   ) throws {
     let folder = try SpoolFolder(directory: directory.path, stream: "cam")
     var description = StretchDescription(url: "\(origin ?? server.url)/x.bin", streamID: "s\(number)")
@@ -52,6 +54,7 @@ extension BacklogSuite {
       try bytes.withUnsafeBytes { try file.append($0, at: UInt64(part.lowerBound), time: 1) }
     }
     file.release(upTo: released)
+    file.evict(upTo: evicted)
     try file.commit(
       state: isBegun ? resumption.text : "", pausedByteCount: 0, pauses: [], isFinished: false, sync: true)
   }

@@ -164,6 +164,23 @@ struct PlainStreamStateMachineTests: PlainStreamSuite {
     #expect(machine.retryIsDue(Self.supply(80, 100, headroom: 10)) == .open(at: 90, attempt: 3, gap: gap))
   }
 
+  @Test("discarded bytes are not lost at the server, although it reports the offset before them")
+  func discardedBytesReportedAgain() {
+    var (machine, random) = (PlainStreamStateMachine(policy: RetryPolicy()), SplitMix64(state: 1))
+    _ = machine.start(Supply(oldest: 0, head: 0, isFinished: false))
+    machine.wrote(upTo: 100)
+    machine.acknowledged(bodyCount: 60, now: Self.at(1))
+    _ = machine.requestEnded(Self.lost, Self.supply(0), sentUpTo: 0, now: Self.at(1), draw: random.next())
+    _ = machine.retryIsDue(Self.supply(500, 1000, headroom: 0))
+    #expect(machine.acknowledged == 500 && machine.releasable == 60, "another process finds the gap again")
+    _ = machine.requestEnded(Self.refused(60), Self.supply(500), sentUpTo: 0, now: Self.at(2), draw: random.next())
+    let gap = Gap(offset: 60, length: 440, cause: .bufferFull)
+    #expect(machine.retryIsDue(Self.supply(500, 1000, headroom: 0)) == .open(at: 500, attempt: 3, gap: gap))
+    machine.wrote(upTo: 600)
+    machine.acknowledged(bodyCount: 1, now: Self.at(3))
+    #expect(machine.acknowledged == 501 && machine.releasable == 501)
+  }
+
   @Test(
     "a refusal without an offset withdraws TCP's acknowledgements of the refused request, as far as the bytes are in the buffer"
   )

@@ -67,6 +67,19 @@ import Testing
     }
   }
 
+  @Test("bytes before that place that were discarded here are not the server's fault")
+  func discardedBeforePlace() {
+    var client = creating()
+    askAgain(&client, Self.refusal(300))
+    client.release(upTo: 260)
+    client.answer(409, Self.refusal(300))
+    #expect(client.next == "CREATE" && client.machine.base == 300)
+    let gaps = client.machine.takeNotes().filter { if case .gap = $0 { true } else { false } }
+    #expect(
+      gaps == [.gap(from: 200, to: 260, isServersFault: false), .gap(from: 260, to: 300, isServersFault: true)],
+      "\(gaps)")
+  }
+
   @Test("a gap that was reported for a place is not reported again for a later one")
   func laterPlace() {
     var client = creating()

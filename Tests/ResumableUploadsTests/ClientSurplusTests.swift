@@ -107,6 +107,39 @@ import Testing
     }
   }
 
+  @Test("a gap is released when an upload resource after it exists, so that another process finds it again")
+  func gapIsReleasedLate() {
+    var client = ClientScript.live(500, isFinished: true) { $0.streamID = "cam" }
+    client.supply = Supply(oldest: 300, head: 500, isFinished: true, restart: 300)
+    client.perform(
+      client.machine.resume(
+        url: ClientScript.upload, base: 0, version: .newest, acknowledged: 100, joinsParts: true))
+    #expect(client.machine.releasable == 100)
+    // HEAD shows that the server has stored more than it had acknowledged.
+    client.answer(204, ["Upload-Offset": "120"])
+    #expect(client.next == "CREATE" && client.machine.acknowledged == 300)
+    #expect(client.machine.releasable == 120, "the gap begins there")
+    client.answer(201, location: ClientScript.other)
+    #expect(client.machine.releasable == 300)
+  }
+
+  @Test("a server that went back has lost only what it had acknowledged, and not what was discarded here")
+  func wentBackBeforeGap() {
+    var client = ClientScript.live(500, isFinished: true) { $0.streamID = "cam" }
+    client.supply = Supply(oldest: 300, head: 500, isFinished: true, restart: 300)
+    client.perform(client.machine.resume(url: ClientScript.upload, base: 0, version: .newest, acknowledged: 100))
+    for _ in 0..<2 where client.next == "HEAD" {
+      if client.answer(204, ["Upload-Offset": "40"]) == .wait { client.goOn() }
+    }
+    #expect(client.next == "PATCH 40" && client.fields["Upload-Complete"] == "?1")
+    client.answer(204)
+    #expect(client.next == "CREATE" && client.machine.base == 300)
+    let gaps = client.machine.takeNotes().filter { if case .gap = $0 { true } else { false } }
+    #expect(
+      gaps == [.gap(from: 40, to: 100, isServersFault: true), .gap(from: 100, to: 300, isServersFault: false)],
+      "\(gaps)")
+  }
+
   @Test(
     "a stream that another process left without an upload resource continues after the acknowledged or the kept bytes"
   )

@@ -6,7 +6,8 @@ package enum ClientNote: Equatable, Sendable {
   case created(url: String, base: UInt64)
   /// The stream continues in a new upload resource, from this offset on.
   case newPart(PartEnd, previous: String?, from: UInt64)
-  /// These bytes reach no upload resource.
+  /// These bytes reach no upload resource, because the server has lost or refused them, or because they were discarded
+  /// here before it had them.
   case gap(from: UInt64, to: UInt64, isServersFault: Bool)
   /// The server has less than it had acknowledged (which "MUST NOT decrease", section "Offset").
   case serverWentBack(from: UInt64, to: UInt64)

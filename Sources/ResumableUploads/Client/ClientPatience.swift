@@ -12,6 +12,17 @@ extension UploadClientStateMachine {
     var sinceRestart: UInt64 = 0
     /// The offset up to which gaps were reported, whichever upload resource the client then returned to.
     var reported: UInt64 = 0
+    /// The newest of these gaps, with those right before it.
+    private(set) var gap: Range<UInt64> = 0..<0
+
+    /// A gap was reported, and the next upload resource begins after it.
+    mutating func report(_ new: Range<UInt64>) {
+      gap = (gap.upperBound == new.lowerBound ? gap.lowerBound : new.lowerBound)..<new.upperBound
+      reported = new.upperBound
+    }
+
+    /// The client returns to a former upload resource, and has reported gaps since then.
+    mutating func keepReports(of newer: HighWater) { (reported, gap) = (newer.reported, newer.gap) }
   }
 
   /// What has gone wrong in a row. Each number has a limit, so that no answer makes the client repeat a request

@@ -42,8 +42,11 @@ extension UploadClientStateMachine {
     // The bytes before this upload are in earlier ones, even if only HEAD has reported them.
     let kept = max(highWater.reported, highWater.acknowledged, base)
     if place > kept {
-      noteGap(from: kept, to: place, pause: supply.pause, isServersFault: true)
-      highWater.reported = place
+      // The server is not the reason why bytes before the oldest one are lost.
+      let discarded = min(max(kept, supply.oldest), place)
+      noteGap(from: kept, to: discarded, pause: supply.pause, serversFaultBefore: kept)
+      noteGap(from: discarded, to: place, pause: supply.pause, serversFaultBefore: place)
+      highWater.report(kept..<place)
     }
     parts.heldNotes = parts.heldNotes.map { note in
       if case .newPart(let reason, let previous, _) = note {

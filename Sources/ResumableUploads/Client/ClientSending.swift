@@ -195,9 +195,10 @@ extension UploadClientStateMachine {
 
   /// The upload resource is complete, and no byte that could follow it is kept.
   mutating func completeBeforeGap(_ supply: Supply) -> Action {
+    let isServersFault = parts.end == .serverWentBack || supply.oldest <= highWater.acknowledged
     noteGap(
       from: max(highWater.reported, acknowledged), to: supply.head, pause: supply.pause,
-      isServersFault: parts.end == .serverWentBack || supply.oldest <= highWater.acknowledged)
+      serversFaultBefore: isServersFault ? highWater.acknowledged : 0)
     return complete(upTo: supply.head)
   }
 
@@ -224,8 +225,9 @@ extension UploadClientStateMachine {
       // everything that is kept here follows.
       let isServersFault = reason == .serverWentBack || supply.oldest <= highWater.acknowledged
       if !isServersFault { next = max(supply.restart, supply.oldest) }
-      noteGap(from: kept, to: next, pause: supply.pause, isServersFault: isServersFault)
-      highWater.reported = next
+      noteGap(
+        from: kept, to: next, pause: supply.pause, serversFaultBefore: isServersFault ? highWater.acknowledged : 0)
+      highWater.report(kept..<next)
     }
     notes.append(.newPart(reason, previous: previous, from: next))
     // Report the end of the old upload resource only once there is a new one.
@@ -237,10 +239,15 @@ extension UploadClientStateMachine {
   }
 
   /// Reports the bytes missing before and after a pause as lost. The pause itself contains none.
-  mutating func noteGap(from start: UInt64, to end: UInt64, pause: Range<UInt64>?, isServersFault: Bool) {
+  ///
+  /// - Parameter limit: the server has lost or refused the bytes before this offset. Those after it were discarded here
+  ///   before it had them.
+  mutating func noteGap(from start: UInt64, to end: UInt64, pause: Range<UInt64>?, serversFaultBefore limit: UInt64) {
     let pause = (pause ?? end..<end).clamped(to: start..<end)
     for (start, end) in [(start, pause.lowerBound), (pause.upperBound, end)] where start < end {
-      notes.append(.gap(from: start, to: end, isServersFault: isServersFault))
+      let limit = min(max(limit, start), end)
+      if start < limit { notes.append(.gap(from: start, to: limit, isServersFault: true)) }
+      if limit < end { notes.append(.gap(from: limit, to: end, isServersFault: false)) }
     }
   }
 

@@ -62,7 +62,8 @@ extension UploadClientStateMachine {
     (former.advances, former.isOptimistic, former.notes) = (advances, false, notes)
     (former.patience.detours, former.patience.placeRefusals) = (patience.detours, patience.placeRefusals)
     former.patience.shortAppends = patience.shortAppends
-    (former.resource.doubts, former.highWater.reported) = (0, highWater.reported)
+    former.resource.doubts = 0
+    former.highWater.keepReports(of: highWater)
     // The client has left the one that it used in between.
     if resource.url != nil, let url = former.resource.url {
       former.patience.restarts = patience.restarts

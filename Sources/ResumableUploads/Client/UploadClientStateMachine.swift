@@ -126,6 +126,12 @@ package struct UploadClientStateMachine: Sendable {
   package var creationMethod: String? { server.creationMethod }
   /// The upload resource's absolute URL.
   package var uploadURL: String? { resource.url }
+  /// Stream offset up to which another process need not know what was lost. A new upload resource begins after a gap.
+  /// Until it exists, that process must find the gap again, and not take it for bytes that the server has lost.
+  package var releasable: UInt64 {
+    guard resource.url == nil, acknowledged <= highWater.gap.upperBound else { return acknowledged }
+    return min(acknowledged, highWater.gap.lowerBound)
+  }
   /// Whether the server has nothing left to continue: it has stored everything, has removed the upload, or has stored
   /// wrong bytes.
   package var isForgotten: Bool { resource.isForgotten }
