@@ -1,6 +1,7 @@
 // Why something could not be done with a spool.
 
 public import EventLoops
+internal import Glibc
 
 /// What failed, on which file, and why.
 public struct SpoolError: Error, Equatable, Sendable {
@@ -49,6 +50,9 @@ public struct SpoolError: Error, Equatable, Sendable {
 
   /// The errno of a failed call, e.g. `ENOSPC`; nil for other causes.
   public var code: Int32? { if case .system(let error) = cause { error.code } else { nil } }
+
+  /// Whether the disk, or the user's share of it, is full.
+  package var isLackOfSpace: Bool { code == ENOSPC || code == EDQUOT }
 }
 
 extension SpoolError: CustomStringConvertible {

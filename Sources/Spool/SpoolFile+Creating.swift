@@ -28,6 +28,7 @@ extension SpoolFile {
     let name = identity.fileName
     let path = "\(folder.path)/\(name)"
     guard description.utf8.count <= SpoolFormat.longestDescription else { throw SpoolError(.tooLong, path: path) }
+    try folder.complete()
     let hidden = "\(folder.path)/.\(name)\(SpoolFolder.unfinished)"
     do throws(SpoolError) {
       let new = try SpoolDescriptor(hidden, flags: O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, disk: disk)

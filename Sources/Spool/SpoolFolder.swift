@@ -7,49 +7,113 @@ internal import Glibc
 ///
 /// It contains the file `lock` with the id of the locking process, and a `.spool` file for each stretch. Any thread may
 /// use it. If `lock` is removed, the locks of the stretches still keep other processes out.
+///
+/// On a full disk, there may be no folder, or no lock in it. Then a ``LockInMemory`` takes the lock's place until the
+/// first stretch has a file.
 package final class SpoolFolder: Sendable {
   /// The stream's name.
   package let stream: String
   /// The folder's path.
   package let path: String
   let disk: any SpoolDisk
-  // Written before any other thread has the object, and afterwards only closed with it.
-  nonisolated(unsafe) private let lock: SpoolDescriptor
+  private let directory: String
+  private let claim: Lock<Claim>
+
+  /// One of its members is nil.
+  private struct Claim: @unchecked Sendable {
+    // Unchecked, because a lock guards it.
+    /// The lock in the folder; nil while the disk has no space for it.
+    var file: SpoolDescriptor?
+    /// The lock in memory until then.
+    var inMemory: LockInMemory?
+  }
 
   /// Creates the folder, and the spool directory if necessary, both with mode 0700. Locks the folder. Removes files
   /// that a killed process had begun to create. Files of other programs stay as they are.
   ///
+  /// - Parameter mayLackSpace: whether a disk without space for the folder or its lock is no error. They are made with
+  ///   the first stretch's file then.
   /// - Throws: ``SpoolError`` with ``SpoolError/Cause/inUse(_:)`` while another process, or another object of this one,
   ///   has locked the folder; with ``SpoolError/Cause/foreignLock`` if the file `lock` is not Sluice's.
-  package init(directory: String, stream: String, disk: any SpoolDisk = .system) throws(SpoolError) {
+  package init(
+    directory: String, stream: String, disk: any SpoolDisk = .system, mayLackSpace: Bool = false
+  ) throws(SpoolError) {
     guard Self.isValid(stream: stream) else { throw SpoolError(.invalidStreamName, path: "\(directory)/\(stream)") }
     self.stream = stream
     self.disk = disk
+    self.directory = directory
     path = "\(directory)/\(stream)"
-    let lockPath = "\(path)/\(Self.lockName)"
+    var claim = Claim()
+    do throws(SpoolError) {
+      claim.file = try Self.lock(directory, path, disk, looksInMemory: true)
+    } catch let failure {
+      guard mayLackSpace, failure.isLackOfSpace, let inMemory = try LockInMemory.take(for: path, creates: true) else {
+        throw failure
+      }
+      // Another process may have found space before this one had a lock. Its own check comes after its lock as well, so
+      // at least one of the two finds the other.
+      do throws(SpoolError) {
+        claim.file = try Self.lock(directory, path, disk, looksInMemory: false)
+      } catch {
+        guard error.isLackOfSpace else { throw error }
+        claim.inMemory = inMemory
+      }
+    }
+    self.claim = Lock(claim)
+  }
+
+  /// Makes the folder and its lock, if the disk had no space for them before. Any thread.
+  ///
+  /// - Throws: ``SpoolError``. This can be called again.
+  func complete() throws(SpoolError) {
+    try claim.withLock { claim throws(SpoolError) in
+      guard claim.file == nil else { return }
+      claim.file = try Self.lock(directory, path, disk, looksInMemory: false)
+      claim.inMemory = nil
+    }
+  }
+
+  /// Makes the folder, and locks it.
+  ///
+  /// - Parameter looksInMemory: whether another process may have a lock in memory.
+  private static func lock(
+    _ directory: String, _ path: String, _ disk: any SpoolDisk, looksInMemory: Bool
+  ) throws(SpoolError) -> SpoolDescriptor {
+    let lockPath = "\(path)/\(lockName)"
+    let lock: SpoolDescriptor
     // The process that made this file had synced both folders before. A source waits to be captured meanwhile.
     if let found = try? SpoolDescriptor(lockPath, flags: O_RDWR | O_NOFOLLOW, disk: disk) {
       lock = found
     } else {
-      try Self.makeFolder(directory, disk: disk)
-      try Self.makeFolder(path, disk: disk)
+      try makeFolder(directory, disk: disk)
+      try makeFolder(path, disk: disk)
       lock = try SpoolDescriptor(lockPath, flags: O_RDWR | O_CREAT | O_NOFOLLOW, disk: disk)
     }
-    guard try lock.lock() else { throw SpoolError(.inUse(Self.process(in: lock)), path: path) }
+    guard try lock.lock() else { throw SpoolError(.inUse(process(in: lock)), path: path) }
+    if looksInMemory { _ = try LockInMemory.take(for: path, creates: false) }
     // If the disk cannot read it now, it keeps the id of an earlier process.
-    if let content = try? lock.read(Self.longestLock + 1, at: 0) {
-      guard Self.isOwn(lock: content) else { throw SpoolError(.foreignLock, path: lockPath) }
+    if let content = try? lock.read(longestLock + 1, at: 0) {
+      guard isOwn(lock: content) else { throw SpoolError(.foreignLock, path: lockPath) }
       // An empty lock file, on a full disk, is just as good.
       try? lock.setSize(to: 0)
       try? lock.write(Array("\(getpid())\n".utf8), at: 0)
     }
-    for name in try Self.names(in: path, disk: disk) where Self.isUnfinished(name) {
-      try disk.retrying(path) { () throws(SystemError) in try disk.unlink("\(self.path)/\(name)") }
+    for name in try names(in: path, disk: disk) where isUnfinished(name) {
+      try disk.retrying(path) { () throws(SystemError) in try disk.unlink("\(path)/\(name)") }
     }
+    return lock
   }
 
   /// The paths of the stretches, oldest first.
-  package func stretches() throws(SpoolError) -> [String] { try Self.stretches(in: path, disk: disk) }
+  package func stretches() throws(SpoolError) -> [String] {
+    do throws(SpoolError) {
+      return try Self.stretches(in: path, disk: disk)
+    } catch {
+      // There is no folder yet.
+      guard error.code == ENOENT, claim.withLock({ $0.file == nil }) else { throw error }
+      return []
+    }
+  }
 
   /// The same for a folder that another process may own.
   package static func stretches(in path: String, disk: any SpoolDisk = .system) throws(SpoolError) -> [String] {
@@ -87,6 +151,7 @@ package final class SpoolFolder: Sendable {
     } catch {
       guard error.isAboutNoFile else { throw error }
     }
+    if let user = LockInMemory.user(of: path) { return user }
     for stretch in try stretches(in: path, disk: disk) where try isInUse(stretch, disk: disk) { return .process(nil) }
     return .nobody
   }
@@ -137,7 +202,7 @@ package final class SpoolFolder: Sendable {
       }
   }
 
-  private static func process(in lock: SpoolDescriptor) -> Int32? {
+  static func process(in lock: SpoolDescriptor) -> Int32? {
     guard let text = try? lock.read(16, at: 0) else { return nil }
     return Int32(String(decoding: text.prefix { $0 != UInt8(ascii: "\n") }, as: UTF8.self)).flatMap {
       $0 > 0 ? $0 : nil
@@ -164,6 +229,19 @@ package final class SpoolFolder: Sendable {
       // If this process may not read the parent folder, the creator of the folder must sync it.
       guard !isNew, error.code == EACCES else { throw error }
     }
+  }
+
+  /// The path as the kernel resolves it. Components that do not exist stay as they are.
+  package static func resolved(_ path: String) -> String {
+    if let resolved = realpath(path, nil) {
+      defer { free(resolved) }
+      return String(cString: resolved)
+    }
+    let isMissing = errno == ENOENT
+    let parent = folder(of: path)
+    guard isMissing, parent != path, let name = path.split(separator: "/").last else { return path }
+    let place = resolved(parent)
+    return place == "/" ? "/\(name)" : "\(place)/\(name)"
   }
 
   /// The folder that contains the last component of `path`.

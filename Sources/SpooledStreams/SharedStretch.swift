@@ -83,7 +83,8 @@ struct SharedStretch: Sendable {
   ///
   /// - Parameter folder: the folder of the stream.
   static func withoutFile(in folder: String) -> [Description] {
-    guard let folder = resolved(folder), let names = try? SystemSpoolDisk().names(in: Self.folder) else { return [] }
+    guard let names = try? SystemSpoolDisk().names(in: Self.folder) else { return [] }
+    let folder = SpoolFolder.resolved(folder)
     return names.filter { $0.hasPrefix(prefix) && $0.hasSuffix(suffix) }.sorted()
       .compactMap { read($0) }.filter { $0.folder == folder }
       .filter { description in
@@ -117,13 +118,6 @@ struct SharedStretch: Sendable {
       return nil
     }
     return Description(identity: identity, folder: String(lines[1]), text: String(lines[2]))
-  }
-
-  /// The resolved path; nil if nothing exists there.
-  static func resolved(_ path: String) -> String? {
-    guard let resolved = realpath(path, nil) else { return nil }
-    defer { free(resolved) }
-    return String(cString: resolved)
   }
 }
 

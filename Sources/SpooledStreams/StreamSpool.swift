@@ -1,7 +1,6 @@
 // The spool of one stream: the remains of earlier processes, and the stretch that this one captures.
 
 internal import EventLoops
-internal import Glibc
 public import Spool
 package import StreamBuffers
 
@@ -21,7 +20,7 @@ public final class StreamSpool: Sendable {
   private let withoutFile: [String: String]
 
   /// Opens the spool of a stream. The stretches of earlier processes are recovered afterwards, on a thread of the
-  /// spool.
+  /// spool. If the disk has no space for the stream's folder, the spool makes it together with the first file.
   ///
   /// - Parameters:
   ///   - directory: is created if it does not exist.
@@ -40,7 +39,7 @@ public final class StreamSpool: Sendable {
     directory: String, stream: String, settings: SpoolSettings, disk: any SpoolDisk,
     report: @escaping @Sendable (SpoolEvent) -> Void
   ) throws(SpoolError) {
-    let folder = try SpoolFolder(directory: directory, stream: stream, disk: disk)
+    let folder = try SpoolFolder(directory: directory, stream: stream, disk: disk, mayLackSpace: true)
     self.folder = folder
     self.settings = settings
     self.report = report
@@ -141,7 +140,7 @@ public final class StreamSpool: Sendable {
 
   /// Makes a stretch without a file visible to the next process.
   private func leave(_ description: String, _ identity: StretchIdentity, _ shared: SharedStretch) {
-    let folder = SharedStretch.resolved(folder.path) ?? folder.path
+    let folder = SpoolFolder.resolved(folder.path)
     do throws(SystemError) {
       try shared.write(SharedStretch.Description(identity: identity, folder: folder, text: description))
     } catch {
@@ -167,6 +166,6 @@ extension SpoolError {
   /// configuration.
   var mayPass: Bool {
     guard case .system(let error) = cause else { return false }
-    return error.isTemporary || [ENOSPC, EDQUOT].contains(error.code)
+    return error.isTemporary || isLackOfSpace
   }
 }

@@ -20,7 +20,8 @@ struct SpoolRemoval {
     var folders: [String: SpoolFolder] = [:]
     do throws(SpoolError) {
       for entry in entries where folders[entry.folder] == nil {
-        folders[entry.folder] = try SpoolFolder(directory: entry.directory, stream: entry.stream)
+        // A full disk is a reason to remove something.
+        folders[entry.folder] = try SpoolFolder(directory: entry.directory, stream: entry.stream, mayLackSpace: true)
       }
     } catch { throw Self.commandError("lock", error) }
     if !isForced { for entry in entries { try checkIsAcknowledged(entry) } }

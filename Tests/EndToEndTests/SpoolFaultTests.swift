@@ -114,6 +114,59 @@ struct SpoolFaultTests {
   }
 
   @Test(
+    "a first start on a disk without space for the folder streams from memory, and the next processes send the bytes",
+    .enabled(if: Surroundings.mayMount, "mounting a small tmpfs needs CAP_SYS_ADMIN"))
+  func noSpaceForFolder() throws {
+    let server = try ServeProcess("\(directory.path)/stored")
+    let address = server.address
+    server.kill()
+    let path = "\(directory.path)/disk"
+    #expect(mkdir(path, 0o700) == 0)
+    // A folder on a tmpfs needs no block, but an inode.
+    let disk = try SpoolDisk(path, size: "8m,nr_inodes=16")
+    var others: [String] = []
+    do throws(SystemError) {
+      while others.count < 16 {
+        let other = disk.outside("other\(others.count)")
+        close(
+          try retryingInterrupts("open \(other)") { open(other, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0o600) })
+        others.append(other)
+      }
+    } catch {
+      #expect(error.code == ENOSPC)
+    }
+    #expect((8..<16).contains(others.count))
+    let input = try HeldInput("\(directory.path)/input")
+    let arguments = [
+      "--spool", "\(path)/spool", "--stream-id", "cam", "--spool-limit", "64MiB", "--sync-interval", "50ms",
+      "--retry-ceiling", "50ms",
+    ]
+    let url = "http://\(address)/x.bin"
+    var streams: [[UInt8]] = []
+    for number: UInt64 in 0..<2 {
+      let client = try StreamProcess("pipe", url, more: arguments, prefix: disk.prefix, input: input.path)
+      _ = try client.line("cannot write to the spool")
+      streams.append(pattern.bytes(100_000, at: number << 32))
+      try input.write(streams[Int(number)])
+      try client.event("progress") { ($0.integer("captured") ?? 0) >= 100_000 }
+      #expect(try fileNames(in: disk.outside("")).contains("spool") == false)
+      let other = try SluiceProcess(["pipe", url] + arguments, prefix: disk.prefix)
+      #expect(try other.exitCode() == 75, "\(other.output.text)")
+      if number == 1 {
+        for path in others { #expect(unlink(path) == 0) }
+        _ = try client.line("the spool is writable again")
+        #expect(try stretches(disk.outside("spool/cam")).count == 2, "that of the killed process, too")
+      }
+      client.kill()
+    }
+    let again = try ServeProcess("\(directory.path)/stored", address: address)
+    let drain = try SluiceProcess(["spool", "drain", "\(path)/spool"], prefix: disk.prefix)
+    #expect(try drain.exitCode() == 0, "\(drain.output.text)")
+    try expectStored(streams)
+    withExtendedLifetime(again) {}
+  }
+
+  @Test(
     "a disk that does not answer does not block the end of the command, which reports the bytes that are not synced"
   )
   func silentDisk() throws {

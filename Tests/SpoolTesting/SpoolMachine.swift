@@ -73,6 +73,11 @@ package final class SpoolMachine: Sendable {
 
   private func openCount(_ state: State) -> Int { state.disk.calls[.open] ?? 0 }
 
+  /// From now on, no folder can be made for this reason, or each can be if it is nil.
+  package func failFolders(with code: Int32?) {
+    state.withLock { $0.disk.lasting[.makeFolder] = code.map { (from: 0, code: $0) } }
+  }
+
   /// From now on, each sync of a folder fails with this error.
   package func failFolderSyncs(with code: Int32) {
     state.withLock { $0.disk.lasting[.synchronizeFolder] = (from: 0, code: code) }
