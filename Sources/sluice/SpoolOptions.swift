@@ -78,8 +78,15 @@ struct SpoolOptions: Sendable {
     if limit == nil {
       let half = try Self.half(ofFreeSpaceAt: directory, stream)
       let most = Self.mostInLargestFile(besides: configuration.buffer.byteCount)
+      guard most >= UInt64(Self.smallestLimit) else {
+        throw CommandError(
+          .inputOutput,
+          "the limit of this process for a file is too small for a spool. Raise the limit with ulimit -f\(values.has("buffer") ? ", or choose a smaller --buffer" : "")."
+        )
+      }
       settings.limit = max(min(half, most), UInt64(Self.smallestLimit))
-      limitReason = most < half ? "as much as the limit of this process for a file allows" : "half of the free space"
+      limitReason =
+        most < half ? "as much as the limit of this process for a file allows (ulimit -f)" : "half of the free space"
     } else {
       limitReason = nil
     }
@@ -119,6 +126,11 @@ struct SpoolOptions: Sendable {
       configuration.request.maximumSendRate = try Units.byteRate(text, of: "catch-up-rate")
     }
     guard values.has("spool") else { return }
+    if !values.has("buffer") {
+      // A stretch's file has room for the content of the buffer besides the limit. The rest is for the limit.
+      let half = mostInLargestFile(besides: 0) / 2
+      if UInt64(configuration.buffer.byteCount) > half { configuration.buffer = .bytes(Int(clamping: half)) }
+    }
     // A stream that another run left already has that name.
     if let id = values["stream-id"] {
       let time = WallClock.now.iso8601.prefix(19).filter { $0 != "-" && $0 != ":" }

@@ -96,12 +96,37 @@ struct SpoolTruncationTests {
   /// Runs a program that may write files of at most this size in bytes. Units of ulimit differ between shells.
   private func limited(_ byteCount: Int) -> [String] { ["prlimit", "--fsize=\(byteCount)"] }
 
-  @Test("without --spool-limit, a spool keeps within the limit of the process for a file")
-  func chosenLimit() throws {
-    let client = try client([], prefix: limited(32 << 20))
+  @Test(
+    "without --spool-limit, a spool keeps within the limit of the process for a file",
+    arguments: [32 << 20, 20 << 20, 4 << 20])
+  func chosenLimit(limit: Int) throws {
+    let client = try client([], prefix: limited(limit))
     _ = try capture(pattern.bytes(100_000, at: 0), upTo: 100_000)
     #expect(!client.output.text.contains { $0.contains("File too large") }, "\(client.output.text)")
     client.kill()
+  }
+
+  @Test("a default limit that is smaller because of the limit of the process names it")
+  func reason() throws {
+    let client = try SluiceProcess(
+      [
+        "pipe", "http://\(server.address)/x.bin", "--spool", "\(directory.path)/spool", "--give-up", "1ms",
+        "--progress", "none",
+      ], prefix: limited(4 << 20), input: "/dev/null")
+    let line = try client.line("keeping at most")
+    // Half of what the file has room for, and the buffer has the other half.
+    #expect(line.contains("1.5 MB") && line.contains("ulimit -f"), "\(line)")
+    _ = try client.exitCode(limit: .seconds(60))
+  }
+
+  @Test(
+    "a limit of the process that is too small for any spool is an error that names it",
+    arguments: [(2 << 20, []), (20 << 20, ["--buffer", "19MiB"])] as [(Int, [String])])
+  func tooSmall(limit: Int, options: [String]) throws {
+    let client = try client(options, prefix: limited(limit))
+    #expect(try client.exitCode(limit: .seconds(60)) == 74)
+    let line = try #require(client.output.text.first { $0.contains("ulimit -f") }, "\(client.output.text)")
+    #expect(!line.contains("--spool-limit") && line.contains("--buffer") == !options.isEmpty, "\(line)")
   }
 
   @Test("a file that would be too large is an error that names the remedy", arguments: [32 << 20, 10_000])
