@@ -14,11 +14,24 @@ package struct SpoolEntry: Equatable, Sendable {
   /// The stream's folder.
   package var folder: String { "\(directory)/\(stream)" }
 
+  package init(directory: String, stream: String, path: String) {
+    (self.directory, self.stream, self.path) = (directory, stream, path)
+  }
+
+  /// The folder of a stream itself, in place of its stretches.
+  package init(folder: String) {
+    self.init(directory: SpoolFolder.folder(of: folder), stream: Self.lastPart(folder), path: folder)
+  }
+
   /// The stretches of a spool directory or of a stream's folder in one, or the stretch itself. Sorted by stream, oldest
   /// first.
   ///
-  /// - Parameter path: an existing file or folder. A relative path is relative to the current folder.
-  package static func all(at path: String, disk: any SpoolDisk = .system) throws(SpoolError) -> [SpoolEntry] {
+  /// - Parameters:
+  ///   - path: an existing file or folder. A relative path is relative to the current folder.
+  ///   - unreadable: called for each stream whose folder cannot be read. If it is nil, this is an error.
+  package static func all(
+    at path: String, disk: any SpoolDisk = .system, unreadable: ((SpoolError) -> Void)? = nil
+  ) throws(SpoolError) -> [SpoolEntry] {
     var path = path
     while path.count > 1, path.hasSuffix("/") { path.removeLast() }
     if Stretch(lastPart(path)) != nil {
@@ -30,7 +43,14 @@ package struct SpoolEntry: Equatable, Sendable {
       return try entries(SpoolFolder.folder(of: path), lastPart(path), disk)
     }
     var all: [SpoolEntry] = []
-    for stream in streams { all += try entries(path, stream, disk) }
+    for stream in streams {
+      do throws(SpoolError) {
+        all += try entries(path, stream, disk)
+      } catch {
+        guard let unreadable else { throw error }
+        unreadable(error)
+      }
+    }
     return all
   }
 

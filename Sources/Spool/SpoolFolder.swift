@@ -123,7 +123,7 @@ package final class SpoolFolder: Sendable {
       .map { "\(path)/\($0.1)" }
   }
 
-  /// The names of the streams in a spool directory, sorted.
+  /// The names of the streams in a spool directory, and of the folders that cannot be read, sorted.
   package static func streams(in directory: String, disk: any SpoolDisk = .system) throws(SpoolError) -> [String] {
     try names(in: directory, disk: disk).filter { name in
       guard isValid(stream: name) else { return false }
@@ -132,7 +132,12 @@ package final class SpoolFolder: Sendable {
       if let lock = try? SpoolDescriptor("\(path)/\(lockName)", flags: O_RDONLY | O_NOFOLLOW, disk: disk) {
         guard let content = try? lock.read(longestLock + 1, at: 0), !isOwn(lock: content) else { return true }
       }
-      return (try? stretches(in: path, disk: disk).isEmpty) == false
+      do throws(SpoolError) {
+        return try !stretches(in: path, disk: disk).isEmpty
+      } catch {
+        // A folder that cannot be read may be a stream's. A file of another kind is none.
+        return error.code != ENOTDIR && error.code != ENOENT
+      }
     }.sorted()
   }
 

@@ -83,10 +83,8 @@ struct SharedStretch: Sendable {
   ///
   /// - Parameter folder: the folder of the stream.
   static func withoutFile(in folder: String) -> [Description] {
-    guard let names = try? SystemSpoolDisk().names(in: Self.folder) else { return [] }
     let folder = SpoolFolder.resolved(folder)
-    return names.filter { $0.hasPrefix(prefix) && $0.hasSuffix(suffix) }.sorted()
-      .compactMap { read($0) }.filter { $0.folder == folder }
+    return allWithoutFile().filter { $0.folder == folder }
       .filter { description in
         let shared = SharedStretch(id: description.identity.id)
         // Its process was killed before it captured anything.
@@ -94,6 +92,12 @@ struct SharedStretch: Sendable {
         return shared.isThere
       }
       .sorted { ($0.identity.created, $0.identity.fileName) < ($1.identity.created, $1.identity.fileName) }
+  }
+
+  /// Those of all folders, including those of running processes.
+  static func allWithoutFile() -> [Description] {
+    guard let names = try? SystemSpoolDisk().names(in: folder) else { return [] }
+    return names.filter { $0.hasPrefix(prefix) && $0.hasSuffix(suffix) }.sorted().compactMap { read($0) }
   }
 
   private static func read(_ name: String) -> Description? {

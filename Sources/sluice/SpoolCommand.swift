@@ -68,20 +68,43 @@ enum SpoolCommand {
       throw CommandError(.noInput, "cannot open \(path.shown): \(String(cString: strerror(errno))).")
     }
     defer { free(resolved) }
+    let place = String(cString: resolved)
     let entries: [SpoolEntry]
     var folders: [String] = []
+    var failures: [SpoolError] = []
     do throws(SpoolError) {
-      entries = try SpoolEntry.all(at: String(cString: resolved))
-      if action == .drain { folders = try SpoolEntry.folders(at: String(cString: resolved)) }
+      // All stretches are removed, or none. The other actions do without the streams that cannot be read.
+      if action == .remove {
+        entries = try SpoolEntry.all(at: place)
+      } else {
+        entries = try SpoolEntry.all(at: place, unreadable: { failures.append($0) })
+      }
+      if action == .drain { folders = try SpoolEntry.folders(at: place) }
     } catch {
       throw commandError("read", error)
     }
-    if entries.isEmpty, !values.has("json") { Console.shared.say("the spool \(path.shown) is empty") }
+    let others = StretchInMemory.all(at: place)
+    if entries.isEmpty, failures.isEmpty, others.isEmpty, !values.has("json") {
+      Console.shared.say("the spool \(path.shown) is empty")
+    }
+    // Their folders may be missing.
+    for folder in others.map(\.entry.folder) where !folders.contains(folder) { folders.append(folder) }
     if action == .drain { return try SpoolDrain(folders: folders, values: values).run() }
     if action == .remove {
       return try SpoolRemoval(entries, isForced: values.has("force"), isJSON: values.has("json")).run()
     }
     let report = StretchReport(isJSON: values.has("json"))
+    var code = examine(entries, action, report)
+    for other in others { report.list(other) }
+    for failure in failures {
+      report.failed(SpoolEntry(folder: failure.path), failure)
+      code = .inputOutput
+    }
+    return code
+  }
+
+  /// Prints the stretches for an action that only reads.
+  static func examine(_ entries: [SpoolEntry], _ action: Action, _ report: StretchReport) -> ExitCode {
     var code = ExitCode.done
     for entry in entries {
       do throws(SpoolError) {
@@ -94,6 +117,8 @@ enum SpoolCommand {
         case .drain, .remove: break
         }
       } catch {
+        // The server has received all of it meanwhile, and its process has removed it.
+        if error.code == ENOENT { continue }
         // An error in one stretch makes the others more important, so the loop continues.
         report.failed(entry, error)
         if code != .inputOutput { code = error.code != nil ? .inputOutput : action == .verify ? .dataLost : .badData }

@@ -47,7 +47,7 @@ struct SpoolRemoval {
     do throws(SpoolError) {
       let file = try SpoolFile.open(entry.path, access: .readOnly)
       try file.settleDoubt()
-      isAcknowledged = file.unacknowledged == 0 && file.byteCountInMemory == 0
+      isAcknowledged = file.oldest == file.head && file.byteCountInMemory == 0
       mayLackBytes = file.mayLackBytes
     } catch {
       throw CommandError(

@@ -27,7 +27,7 @@ struct StretchReport {
     }
     var facts = [
       "started \(time(file.created))", "\(Units.text(bytes: file.head)) long",
-      "\(Units.text(bytes: file.unacknowledged)) not acknowledged", "\(Units.text(bytes: disk)) on disk",
+      "\(Units.text(bytes: file.keptByteCount)) not acknowledged", "\(Units.text(bytes: disk)) on disk",
     ]
     if file.checkpoint.isFinished { facts.append("finished") }
     if file.mayLackBytes { facts.append("bytes may be lost") }
@@ -38,11 +38,33 @@ struct StretchReport {
     Console.shared.put("\(entry.path.escaped)\n    \(facts.joined(separator: ", "))")
   }
 
+  /// Lists a stretch that has no file.
+  func list(_ stretch: StretchInMemory) {
+    var user: (isThere: Bool, process: Int32?) = (false, nil)
+    if case .process(let process) = stretch.user { user = (true, process) }
+    if isJSON {
+      var line = JSONLine(event: "stretch-in-memory")
+      line.add("stream", stretch.entry.stream)
+      line.add("path", stretch.entry.path)
+      line.add("started", time(stretch.created))
+      line.add("memory_bytes", stretch.byteCount)
+      line.add("in_use", user.isThere)
+      line.add("process", user.process)
+      return Console.shared.put(line.line)
+    }
+    var facts = ["started \(time(stretch.created))"]
+    if let count = stretch.byteCount { facts.append("\(Units.text(bytes: count)) not acknowledged") }
+    facts.append("only in memory, without a file")
+    if user.isThere { facts.append("in use by process \(user.process.map(String.init) ?? "unknown")") }
+    Console.shared.put("\(stretch.entry.path.escaped)\n    \(facts.joined(separator: ", "))")
+  }
+
   /// Shows all fields of the file.
   func show(_ entry: SpoolEntry, _ file: SpoolFile) throws(SpoolError) {
     let checkpoint = file.checkpoint
     if isJSON {
       var line = line("checkpoint", entry, file)
+      line.add("capacity", file.capacity)
       line.add("released", file.released)
       line.add("oldest", file.oldest)
       line.add("head", file.head)
@@ -126,7 +148,7 @@ struct StretchReport {
     line.add("path", entry.path)
     line.add("started", time(file.created))
     line.add("bytes", file.head)
-    line.add("unacknowledged_bytes", file.unacknowledged)
+    line.add("unacknowledged_bytes", file.keptByteCount)
     line.add("finished", file.checkpoint.isFinished)
     line.add("bytes_may_be_lost", file.mayLackBytes)
     return line
@@ -178,9 +200,4 @@ struct StretchReport {
     guard (0..<253_402_300_800_000).contains(milliseconds) else { return "at an unknown time" }
     return WallClock(seconds: milliseconds / 1000, milliseconds: Int(milliseconds % 1000)).iso8601
   }
-}
-
-extension SpoolFile {
-  /// The number of bytes in the file that the server has not acknowledged.
-  var unacknowledged: UInt64 { head - oldest }
 }

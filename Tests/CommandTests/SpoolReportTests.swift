@@ -11,6 +11,15 @@ import Testing
 
 @Suite("The output of a backlog")
 struct SpoolReportTests {
+  @Test(
+    "a stretch that its process removes meanwhile is no error",
+    arguments: [SpoolCommand.Action.list, .show, .verify])
+  func removedMeanwhile(action: SpoolCommand.Action) {
+    let path = "/nowhere/cam/1795403376004-57f93922e6ee4bd9.spool"
+    let entry = SpoolEntry(directory: "/nowhere", stream: "cam", path: path)
+    #expect(SpoolCommand.examine([entry], action, StretchReport(isJSON: true)) == .done)
+  }
+
   @Test("each loss is reported with what the stream itself reports, as human-readable text and for programs")
   func losses() {
     let events: [(LiveStreamEvent, text: String, json: String)] = [

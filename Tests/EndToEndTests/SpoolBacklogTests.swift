@@ -197,6 +197,25 @@ struct SpoolBacklogTests {
     #expect(stream.bytes[150_000...] == pattern.bytes(150_000, at: 150_000)[...])
   }
 
+  @Test("list counts no byte that the spool does not have, verify exits with 4 for them, and show has all figures")
+  func figures() throws {
+    try leave([0..<100_000, 600_000..<700_000])
+    let list = try SluiceProcess(["spool", "list", "--json", spool])
+    #expect(try list.exitCode() == 0)
+    let stretch = try #require(list.output.events.first { $0.event == "stretch" }, "\(list.output.events)")
+    #expect(stretch.integer("bytes") == 700_000)
+    // A block with some bytes counts completely.
+    #expect((200_000..<210_000).contains(stretch.integer("unacknowledged_bytes") ?? 0), "\(stretch)")
+    let verify = try SluiceProcess(["spool", "verify", "--json", spool])
+    #expect(try verify.exitCode() == 4)
+    let verified = try #require(verify.output.events.first { $0.event == "verified" }, "\(verify.output.events)")
+    #expect(verified.integer("intact_bytes") == 200_000 && verified.integer("lost_bytes") == 500_000, "\(verified)")
+    let show = try SluiceProcess(["spool", "show", "--json", spool])
+    #expect(try show.exitCode() == 0)
+    let shown = try #require(show.output.events.first { $0.event == "checkpoint" }, "\(show.output.events)")
+    #expect(shown.integer("capacity") ?? 0 >= 1 << 20 && shown.integer("head") == 700_000, "\(shown)")
+  }
+
   @Test("drain sends the other streams if one is in use or unreadable, and its exit code states which")
   func exitCodes() throws {
     try leave([0..<1000], folder: "b", id: "b")

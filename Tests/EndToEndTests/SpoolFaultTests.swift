@@ -105,8 +105,60 @@ struct SpoolFaultTests {
     try client.event("progress") { ($0.integer("captured") ?? 0) >= bytes.count }
     client.kill()
     #expect(try stretches(disk.outside("spool/cam")).isEmpty)
+    let list = try SluiceProcess(["spool", "list", "--json", "\(path)/spool"], prefix: disk.prefix)
+    #expect(try list.exitCode() == 0)
+    let found = try #require(list.output.events.first { $0.event == "stretch-in-memory" }, "\(list.output.text)")
+    #expect(found.integer("memory_bytes") == bytes.count)
     let again = try ServeProcess("\(directory.path)/stored", address: address)
     // The disk is still full, so it is sent from memory.
+    let drain = try SluiceProcess(["spool", "drain", "\(path)/spool"], prefix: disk.prefix)
+    #expect(try drain.exitCode() == 0, "\(drain.output.text)")
+    try expectStored([bytes])
+    withExtendedLifetime(again) {}
+  }
+
+  /// A folder on a tmpfs needs no block, but an inode.
+  private static let fewInodes = "8m,nr_inodes=16"
+
+  /// Creates files until the disk refuses another one. Returns their paths.
+  private func useUpInodes(of disk: SpoolDisk) throws -> [String] {
+    var others: [String] = []
+    do throws(SystemError) {
+      while others.count < 16 {
+        let other = disk.outside("other\(others.count)")
+        close(
+          try retryingInterrupts("open \(other)") { open(other, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0o600) })
+        others.append(other)
+      }
+    } catch {
+      #expect(error.code == ENOSPC)
+    }
+    #expect((8..<16).contains(others.count))
+    return others
+  }
+
+  @Test(
+    "spool drain sends the bytes of a killed process whose folder was never made",
+    .enabled(if: Surroundings.mayMount, "mounting a small tmpfs needs CAP_SYS_ADMIN"))
+  func drainWithoutFolder() throws {
+    let server = try ServeProcess("\(directory.path)/stored")
+    let address = server.address
+    server.kill()
+    let path = "\(directory.path)/disk"
+    #expect(mkdir(path, 0o700) == 0)
+    let disk = try SpoolDisk(path, size: Self.fewInodes)
+    #expect(mkdir(disk.outside("spool"), 0o700) == 0)
+    _ = try useUpInodes(of: disk)
+    let input = try HeldInput("\(directory.path)/input")
+    let client = try StreamProcess(
+      "pipe", "http://\(address)/x.bin",
+      more: ["--spool", "\(path)/spool", "--stream-id", "cam", "--spool-limit", "64MiB", "--sync-interval", "50ms"],
+      prefix: disk.prefix, input: input.path)
+    let bytes = pattern.bytes(100_000, at: 0)
+    try input.write(bytes)
+    try client.event("progress") { ($0.integer("captured") ?? 0) >= bytes.count }
+    client.kill()
+    let again = try ServeProcess("\(directory.path)/stored", address: address)
     let drain = try SluiceProcess(["spool", "drain", "\(path)/spool"], prefix: disk.prefix)
     #expect(try drain.exitCode() == 0, "\(drain.output.text)")
     try expectStored([bytes])
@@ -122,20 +174,8 @@ struct SpoolFaultTests {
     server.kill()
     let path = "\(directory.path)/disk"
     #expect(mkdir(path, 0o700) == 0)
-    // A folder on a tmpfs needs no block, but an inode.
-    let disk = try SpoolDisk(path, size: "8m,nr_inodes=16")
-    var others: [String] = []
-    do throws(SystemError) {
-      while others.count < 16 {
-        let other = disk.outside("other\(others.count)")
-        close(
-          try retryingInterrupts("open \(other)") { open(other, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0o600) })
-        others.append(other)
-      }
-    } catch {
-      #expect(error.code == ENOSPC)
-    }
-    #expect((8..<16).contains(others.count))
+    let disk = try SpoolDisk(path, size: Self.fewInodes)
+    let others = try useUpInodes(of: disk)
     let input = try HeldInput("\(directory.path)/input")
     let arguments = [
       "--spool", "\(path)/spool", "--stream-id", "cam", "--spool-limit", "64MiB", "--sync-interval", "50ms",

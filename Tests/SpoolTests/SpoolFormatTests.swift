@@ -470,6 +470,34 @@ struct SpoolFormatTests {
     #expect(try unlinked == 1 && SpoolEntry.all(at: "/spool/a", disk: disk).map(\.path) == Array(all[1..<2]))
   }
 
+  @Test("a stream whose folder cannot be read is reported, and hides no other stream")
+  func unreadableFolder() throws {
+    let disk = TestDisk()
+    try disk.makeFolder("/spool", mode: 0o700)
+    for stream in ["a", "b"] {
+      let folder = try SpoolFolder(directory: "/spool", stream: stream, disk: disk)
+      _ = try SpoolFile.create(in: folder, description: "", capacity: 0)
+    }
+    /// The calls that list "a": for the names of the streams, and for its stretches.
+    func fail(_ code: Int32) {
+      disk.resetCalls()
+      disk.faults[.names] = [2: .error(code), 4: .error(code)]
+    }
+    for code in [EACCES, EIO] {
+      fail(code)
+      var failures: [SpoolError] = []
+      let found = try SpoolEntry.all(at: "/spool", disk: disk, unreadable: { failures.append($0) })
+      #expect(found.map(\.stream) == ["b"] && failures.map(\.path) == ["/spool/a"] && failures.first?.code == code)
+      fail(code)
+      #expect(throws: SpoolError.self) { _ = try SpoolEntry.all(at: "/spool", disk: disk) }
+      fail(code)
+      #expect(try SpoolEntry.folders(at: "/spool", disk: disk) == ["/spool/a", "/spool/b"])
+    }
+    // A file of another kind.
+    fail(ENOTDIR)
+    #expect(try SpoolFolder.streams(in: "/spool", disk: disk) == ["b"])
+  }
+
   @Test("the user of a folder is the process in its lock file, if that is a number")
   func user() throws {
     let disk = TestDisk()
