@@ -7,6 +7,7 @@ import PropertyTesting
 import Spool
 import SpoolTesting
 import SpooledStreams
+import StreamBuffers
 import Testing
 
 @Suite("The first start of a stream on a full disk")

@@ -11,8 +11,11 @@ struct InsideStreamTests {
 
   /// A stream of 10 bytes that nobody has completed.
   private func begin(_ test: TestServer, isPlain: Bool) throws {
-    if isPlain { return try test.plain(id: "a", Self.bytes) }
-    try test.append(try test.create("/t.txt", ["Stream-ID: a"]), at: 0, Self.bytes)
+    if isPlain {
+      try test.plain(id: "a", Self.bytes)
+    } else {
+      try test.append(try test.create("/t.txt", ["Stream-ID: a"]), at: 0, Self.bytes)
+    }
   }
 
   private func complete(_ test: TestServer, _ location: String, at offset: Int) throws -> RawClient.Answer {
