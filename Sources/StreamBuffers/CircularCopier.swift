@@ -86,14 +86,14 @@ extension CircularBuffer {
 
   /// The consumer of a buffer that a killed process has left in memory. Bytes no longer there are in its backing.
   ///
-  /// The file stays unchanged, except for the consumer's note, so that another process can do the same.
+  /// The bytes in the file stay unchanged, so that another process can do the same.
   ///
   /// - Parameter position: where the consumer continues. It passes the pauses from there on once more.
   /// - Throws: ``SystemError`` if memory or descriptors are refused.
   package static func makeFinished(
     _ remains: Remains, from position: UInt64, backing: any CircularBacking
   ) throws(SystemError) -> FinishedEnds {
-    PauseRing(words: remains.memory.words).rewind(to: position)
+    remains.memory.pauses.rewind(to: position)
     let storage = try CircularStorage(adopting: remains.memory, backing: backing)
     storage.advanceReleased(to: remains.oldest)
     return FinishedEnds(consumer: Consumer(storage: storage), copier: Copier(storage: storage))

@@ -1,5 +1,5 @@
-// The memory of a circular buffer: one page of words, the note after it, and the bytes, which are mapped twice in a
-// row.
+// The memory of a circular buffer: the words, and the bytes, which are mapped twice in a row. If its file has a name,
+// the file begins with a page for a copy of the words, and with the note.
 
 internal import CLinux
 internal import EventLoops
@@ -7,17 +7,19 @@ internal import Glibc
 
 /// A file in memory and its mappings, until it is released.
 final class CircularMemory: @unchecked Sendable {
+  /// The words of this process. No other program can change them.
   let words: UnsafeMutablePointer<CircularWords>
+  /// The words in the file, for another process; nil if the file has no name. Each change of a word that such a process
+  /// needs is written here before it is made. This process never relies on them, because others can overwrite them.
+  let published: UnsafeMutablePointer<CircularWords>?
   /// The consumer's note for another process.
   let note: CircularNote
   /// The first of two copies of `capacity` bytes.
   let base: UnsafeMutableRawPointer
   /// In bytes.
   let capacity: Int
-  /// The length of the words and the note together, in bytes. Always whole pages.
+  /// The length of the published words and the note together, in bytes. Always whole pages; 0 without a name.
   private let headLength: Int
-  /// Whether its file has a name, so that others can truncate it.
-  private let isShared: Bool
 
   /// - Parameters:
   ///   - capacity: in bytes, whole pages.
@@ -29,7 +31,7 @@ final class CircularMemory: @unchecked Sendable {
     capacity: Int, startingAt start: UInt64, pausedBefore: UInt64, path: String?
   ) throws(SystemError) {
     self.capacity = capacity
-    headLength = Self.headLength
+    headLength = path == nil ? 0 : Self.headLength
     let file = try Self.open(path)
     var isComplete = false
     defer {
@@ -45,21 +47,24 @@ final class CircularMemory: @unchecked Sendable {
     } else {
       try retryingInterrupts(reserving) { ftruncate(file, size) }
     }
-    guard let first = mmap(nil, headLength, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0), first != MAP_FAILED else {
-      throw .last("mapping a circular buffer")
+    var first: UnsafeMutableRawPointer?
+    if path != nil {
+      first = mmap(nil, headLength, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0)
+      if first == MAP_FAILED { throw .last("mapping a circular buffer") }
     }
     do throws(SystemError) {
       base = try Self.mapTwice(file, capacity, offset: headLength)
     } catch {
-      munmap(first, headLength)
+      if let first { munmap(first, headLength) }
       throw error
     }
-    words = first.bindMemory(to: CircularWords.self, capacity: 1)
+    words = .allocate(capacity: 1)
     words.initialize(to: CircularWords(capacity: capacity, startingAt: start, pausedBefore: pausedBefore))
-    note = CircularNote(words: words)
-    isShared = path != nil
+    published = first?.bindMemory(to: CircularWords.self, capacity: 1)
+    published?.initialize(to: CircularWords(capacity: capacity, startingAt: start, pausedBefore: pausedBefore))
+    note = CircularNote(words: words, published: published)
     isComplete = true
-    if isShared { addToSharedMappings() }
+    addToSharedMappings()
   }
 
   /// Maps the file that another process has left; nil if it is not a buffer, or has another version.
@@ -80,9 +85,9 @@ final class CircularMemory: @unchecked Sendable {
     guard let first = mmap(nil, headLength, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0), first != MAP_FAILED else {
       throw .last("mapping \(path)")
     }
-    words = first.assumingMemoryBound(to: CircularWords.self)
-    guard words.pointee.layout == CircularWords.currentLayout, words.pointee.capacity == UInt64(capacity) else {
-      let isTruncated = words.pointee.layout == CircularWords.currentLayout && words.pointee.capacity > UInt64(capacity)
+    let left = first.assumingMemoryBound(to: CircularWords.self)
+    guard left.pointee.layout == CircularWords.currentLayout, left.pointee.capacity == UInt64(capacity) else {
+      let isTruncated = left.pointee.layout == CircularWords.currentLayout && left.pointee.capacity > UInt64(capacity)
       munmap(first, headLength)
       if isTruncated { throw truncated }
       return nil
@@ -93,13 +98,17 @@ final class CircularMemory: @unchecked Sendable {
       munmap(first, headLength)
       throw error
     }
-    note = CircularNote(words: words)
-    isShared = true
+    words = .allocate(capacity: 1)
+    words.initialize(to: CircularWords(copying: left))
+    published = left
+    note = CircularNote(words: words, published: left)
     addToSharedMappings()
   }
 
+  /// Others can truncate a file that has a name.
   private func addToSharedMappings() {
-    SharedMappings.add(UnsafeMutableRawPointer(words), headLength)
+    guard let published else { return }
+    SharedMappings.add(UnsafeMutableRawPointer(published), headLength)
     SharedMappings.add(base, 2 * capacity)
   }
 
@@ -110,13 +119,17 @@ final class CircularMemory: @unchecked Sendable {
   }
 
   deinit {
-    if isShared {
-      SharedMappings.remove(UnsafeMutableRawPointer(words))
+    if let published {
+      SharedMappings.remove(UnsafeMutableRawPointer(published))
       SharedMappings.remove(base)
+      munmap(published, headLength)
     }
-    munmap(words, headLength)
     munmap(base, 2 * capacity)
+    words.deinitialize(count: 1)
+    words.deallocate()
   }
+
+  var pauses: PauseRing { PauseRing(words: words, published: published) }
 
   private static func open(_ path: String?) throws(SystemError) -> Int32 {
     guard let path else {

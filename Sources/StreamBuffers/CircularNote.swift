@@ -8,6 +8,8 @@ internal import Synchronization
 struct CircularNote: @unchecked Sendable {
   // Unchecked: one thread writes, and another process reads afterwards.
   let words: UnsafeMutablePointer<CircularWords>
+  /// The words in the buffer's file; nil if no other process can find it. Then nothing is written.
+  let published: UnsafeMutablePointer<CircularWords>?
 
   /// The longest text, in bytes of UTF-8.
   static let longest = 8 << 10
@@ -18,28 +20,32 @@ struct CircularNote: @unchecked Sendable {
   /// The size of both slots, in bytes.
   static let length = 2 * place
 
-  private func place(_ number: Int) -> UnsafeMutableRawPointer {
-    UnsafeMutableRawPointer(words) + Self.offset + number & 1 * Self.place
+  private static func slot(
+    _ number: Int, _ published: UnsafeMutablePointer<CircularWords>
+  ) -> UnsafeMutableRawPointer {
+    UnsafeMutableRawPointer(published) + offset + number & 1 * place
   }
 
   /// Replaces the text. One thread. A text longer than ``longest`` is ignored.
   func write(_ text: String) {
+    guard let published else { return }
     let count = words.pointee.noteCount.load(ordering: .relaxed) &+ 1
     var text = text
     text.withUTF8 { bytes in
       guard bytes.count <= Self.longest else { return }
-      let place = place(count)
+      let place = Self.slot(count, published)
       place.storeBytes(of: UInt64(bytes.count), as: UInt64.self)
       if let base = bytes.baseAddress { (place + 16).copyMemory(from: base, byteCount: bytes.count) }
-      words.pointee.noteCount.store(count, ordering: .releasing)
+      published.pointee.noteCount.store(count, ordering: .releasing)
+      words.pointee.noteCount.store(count, ordering: .relaxed)
     }
   }
 
   /// The last text; nil if there was none.
   var text: String? {
     let count = words.pointee.noteCount.load(ordering: .acquiring)
-    guard count != 0 else { return nil }
-    let place = place(count)
+    guard let published, count != 0 else { return nil }
+    let place = Self.slot(count, published)
     // Longer only in a file that another program has written.
     let length = Int(clamping: min(place.load(as: UInt64.self), UInt64(Self.longest)))
     return String(decoding: UnsafeRawBufferPointer(start: place + 16, count: length), as: UTF8.self)

@@ -17,7 +17,7 @@ extension CircularBuffer {
     /// The consumer's note for another process; nil if there is none.
     package let note: String?
 
-    /// Opens the file of a buffer; nil if it is not a buffer, or another version has written it.
+    /// Opens the file of a buffer; nil if it is not a buffer, is damaged, or another version has written it.
     ///
     /// - Throws: ``SystemError`` when it cannot be read; `ENODATA` if another program has truncated it.
     package init?(path: String) throws(SystemError) {
@@ -25,8 +25,11 @@ extension CircularBuffer {
       self.memory = memory
       let words = memory.words
       head = words.pointee.head.load(ordering: .relaxed)
-      // No stream gets that far.
-      guard head < 1 << 62 else { return nil }
+      let (written, read) = (
+        words.pointee.pausesWritten.load(ordering: .relaxed), words.pointee.pausesRead.load(ordering: .relaxed)
+      )
+      // No stream gets that far, and no buffer has more pauses.
+      guard head < 1 << 62, read >= 0, written >= read, written - read < CircularWords.pauseSlots else { return nil }
       let released = min(head, words.pointee.released.load(ordering: .relaxed))
       // It cannot contain more bytes than its capacity.
       oldest = max(released, head - min(head, UInt64(memory.capacity)))
@@ -35,10 +38,10 @@ extension CircularBuffer {
     }
 
     /// The offset of the last pause that the consumer has passed. The stream continued after everything before it.
-    package var passed: UInt64 { min(head, PauseRing(words: memory.words).lastPassed ?? 0) }
+    package var passed: UInt64 { min(head, memory.pauses.lastPassed ?? 0) }
 
     /// The pauses from `position` on, and the total length of the pauses before it.
-    package func pauses(from position: UInt64) -> Pauses { PauseRing(words: memory.words).pauses(from: position) }
+    package func pauses(from position: UInt64) -> Pauses { memory.pauses.pauses(from: position) }
 
     /// Copies bytes from `offset` on, which must not be before ``oldest``, and returns their number.
     package func copy(at offset: UInt64, into target: UnsafeMutableRawBufferPointer) -> Int {

@@ -76,6 +76,8 @@ extension CircularStorage {
   @usableFromInline
   func publish(_ count: Int) {
     let head = words.pointee.head.load(ordering: .relaxed) + UInt64(count)
+    // First in the file, so that another process has every byte that a thread of this one may have sent.
+    published?.pointee.head.store(head, ordering: .releasing)
     words.pointee.head.store(head, ordering: .sequentiallyConsistent)
     wakeConsumer()
     if hasCopier { wakeCopier(head: head) }
@@ -90,6 +92,7 @@ extension CircularStorage {
   }
 
   func finish() {
+    published?.pointee.finished.store(true, ordering: .releasing)
     words.pointee.finished.store(true, ordering: .sequentiallyConsistent)
     wakeConsumer()
     if hasCopier { wakeCopier(head: .max) }

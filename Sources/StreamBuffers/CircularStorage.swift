@@ -1,4 +1,4 @@
-// The state that the ends of a circular buffer share: memory mapped twice, a page of atomics, and eventfds.
+// The state that the ends of a circular buffer share: memory mapped twice, atomics, and eventfds.
 //
 // Two threads move `released`: the consumer releases bytes, and the producer takes them, under `.dropOldest` or after
 // they were copied. Before the consumer or the copier uses memory, it publishes its offset in `pinned` and checks
@@ -21,6 +21,8 @@ final class CircularStorage: Sendable {
   let memory: CircularBuffer.Memory
   private let mapping: CircularMemory
   nonisolated(unsafe) let words: UnsafeMutablePointer<CircularWords>
+  /// The words in the file, for another process: see ``CircularMemory/published``.
+  nonisolated(unsafe) let published: UnsafeMutablePointer<CircularWords>?
   nonisolated(unsafe) private let base: UnsafeMutableRawPointer
   let dataAvailable: EventCounter
   let spaceAvailable: EventCounter
@@ -68,7 +70,7 @@ final class CircularStorage: Sendable {
     isTaken = settings.overflow == .dropOldest || settings.hasCopier
     mapping = try CircularMemory(
       capacity: capacity, startingAt: settings.start, pausedBefore: settings.pausedBefore, path: settings.path)
-    (words, base) = (mapping.words, mapping.base)
+    (words, published, base) = (mapping.words, mapping.published, mapping.base)
     if memory == .returned { preparePages(from: 0, count: Self.preparedSteps) }
   }
 
@@ -82,8 +84,9 @@ final class CircularStorage: Sendable {
     copyDue = nil
     (copyDescriptor, hasCopier, isTaken) = (-1, false, false)
     mapping = memory
-    (words, base) = (mapping.words, mapping.base)
+    (words, published, base) = (mapping.words, mapping.published, mapping.base)
     // What that process's threads waited for or read matters only to a producer, and there is none.
+    published?.pointee.finished.store(true, ordering: .relaxed)
     words.pointee.finished.store(true, ordering: .sequentiallyConsistent)
   }
 
@@ -91,7 +94,7 @@ final class CircularStorage: Sendable {
   var note: CircularNote { mapping.note }
 
   /// nil if the consumer does not support pauses.
-  var pauses: PauseRing? { allowsPauses ? PauseRing(words: words) : nil }
+  var pauses: PauseRing? { allowsPauses ? mapping.pauses : nil }
 
   func address(of offset: UInt64) -> UnsafeMutableRawPointer {
     base + Int(offset % UInt64(capacity))
@@ -99,6 +102,12 @@ final class CircularStorage: Sendable {
 
   /// Releases everything before `offset`. On the producer's and the consumer's thread.
   func advanceReleased(to offset: UInt64) {
+    // First in the file: the producer may overwrite the bytes at once, and then another process must not use them.
+    if let published { Self.advanceReleased(published, to: offset) }
+    Self.advanceReleased(words, to: offset)
+  }
+
+  private static func advanceReleased(_ words: UnsafeMutablePointer<CircularWords>, to offset: UInt64) {
     var current = words.pointee.released.load(ordering: .relaxed)
     while current < offset {
       let (exchanged, original) = words.pointee.released.compareExchange(

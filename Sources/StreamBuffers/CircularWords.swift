@@ -1,5 +1,5 @@
-// The words that the threads of a circular buffer share, in the first page of the buffer's file. They make the file of
-// a killed process self-describing.
+// The words that the threads of a circular buffer share, in memory of their process. If the buffer's file has a name,
+// its first page has a copy. The copy makes the file of a killed process self-describing.
 
 internal import Synchronization
 
@@ -64,6 +64,19 @@ struct CircularWords: ~Copyable {
     head.store(end, ordering: .relaxed)
     released.store(end, ordering: .relaxed)
     copied.store(end, ordering: .relaxed)
+  }
+
+  /// What another process has left in a file, for a process that reads it. Nobody waits there any more.
+  init(copying other: UnsafeMutablePointer<CircularWords>) {
+    capacity = other.pointee.capacity
+    pausedBefore = other.pointee.pausedBefore
+    pauses = other.pointee.pauses
+    head.store(other.pointee.head.load(ordering: .acquiring), ordering: .relaxed)
+    finished.store(other.pointee.finished.load(ordering: .relaxed), ordering: .relaxed)
+    released.store(other.pointee.released.load(ordering: .relaxed), ordering: .relaxed)
+    pausesWritten.store(other.pointee.pausesWritten.load(ordering: .relaxed), ordering: .relaxed)
+    pausesRead.store(other.pointee.pausesRead.load(ordering: .relaxed), ordering: .relaxed)
+    noteCount.store(other.pointee.noteCount.load(ordering: .relaxed), ordering: .relaxed)
   }
 }
 

@@ -17,6 +17,8 @@ struct PauseRing {
   }
 
   let words: UnsafeMutablePointer<CircularWords>
+  /// The words in the buffer's file, for another process; nil if there are none. They are written first.
+  let published: UnsafeMutablePointer<CircularWords>?
 
   private func slot(_ number: Int) -> Slot { words.pointee.pauses[number % CircularWords.pauseSlots] }
 
@@ -30,8 +32,12 @@ struct PauseRing {
       return false
     }
     let (sum, overflows) = total(index).addingReportingOverflow(pause.length)
-    words.pointee.pauses[index % CircularWords.pauseSlots] = Slot(
-      position: pause.position, length: pause.length, total: overflows ? .max : sum)
+    let slot = Slot(position: pause.position, length: pause.length, total: overflows ? .max : sum)
+    if let published {
+      published.pointee.pauses[index % CircularWords.pauseSlots] = slot
+      published.pointee.pausesWritten.store(index + 1, ordering: .releasing)
+    }
+    words.pointee.pauses[index % CircularWords.pauseSlots] = slot
     // Sequentially consistent, because the producer then checks whether the consumer sleeps. The consumer declares that
     // it sleeps before it checks here.
     words.pointee.pausesWritten.store(index + 1, ordering: .sequentiallyConsistent)
@@ -49,6 +55,7 @@ struct PauseRing {
   func removeFirst() {
     let index = words.pointee.pausesRead.load(ordering: .relaxed)
     guard index != words.pointee.pausesWritten.load(ordering: .acquiring) else { return }
+    published?.pointee.pausesRead.store(index + 1, ordering: .releasing)
     words.pointee.pausesRead.store(index + 1, ordering: .releasing)
   }
 
@@ -90,7 +97,9 @@ struct PauseRing {
 
   /// The consumer continues from `position`, and passes the pauses from there on once more. Before its thread begins.
   func rewind(to position: UInt64) {
-    words.pointee.pausesRead.store(pauses(from: position).firstNumber, ordering: .sequentiallyConsistent)
+    let first = pauses(from: position).firstNumber
+    published?.pointee.pausesRead.store(first, ordering: .releasing)
+    words.pointee.pausesRead.store(first, ordering: .sequentiallyConsistent)
   }
 }
 

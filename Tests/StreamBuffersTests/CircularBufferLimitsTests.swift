@@ -182,7 +182,7 @@ struct CircularBufferLimitsTests {
       #expect(try found() == text, "a longer one is ignored")
     }
     for text in ["former", "latter"] { note.write(text) }
-    let start = UnsafeRawPointer(ends.consumer.storage.words) + CircularNote.offset
+    let start = UnsafeRawPointer(try #require(ends.consumer.storage.published)) + CircularNote.offset
     let slots = String(decoding: UnsafeRawBufferPointer(start: start, count: CircularNote.length), as: UTF8.self)
     #expect(slots.contains("former") && slots.contains("latter"))
   }
@@ -192,7 +192,7 @@ struct CircularBufferLimitsTests {
     let path = Self.path("damaged")
     defer { unlink(path) }
     let ends = try CircularBuffer.makeCopied(Self.settings(1, path: path))
-    let words = ends.consumer.storage.words
+    let words = try #require(ends.consumer.storage.published)
     let capacity = UInt64(ends.copier.capacity)
     words.pointee.head.store(3 * capacity, ordering: .sequentiallyConsistent)
     do {
@@ -205,6 +205,11 @@ struct CircularBufferLimitsTests {
     #expect(try CircularBuffer.Remains(path: path) == nil)
     words.pointee.head.store((1 << 62) - 1, ordering: .sequentiallyConsistent)
     #expect(try CircularBuffer.Remains(path: path)?.head == (1 << 62) - 1)
+    for (written, read) in [(-1, -2), (0, -1), (3, 4), (40, 8)] {
+      words.pointee.pausesWritten.store(written, ordering: .sequentiallyConsistent)
+      words.pointee.pausesRead.store(read, ordering: .sequentiallyConsistent)
+      #expect(try CircularBuffer.Remains(path: path) == nil, "\(written), \(read)")
+    }
   }
 
   // MARK: What is left
@@ -295,7 +300,7 @@ struct CircularBufferLimitsTests {
       let (path, page) = (CircularBufferLimitsTests.path("known"), CircularBufferMemoryTests.page)
       for _ in 0..<70 {
         let storage = try CircularStorage(CircularBufferLimitsTests.settings(1, path: path))
-        let (start, words) = (UInt(bitPattern: storage.address(of: 0)), UInt(bitPattern: storage.words))
+        let (start, words) = (UInt(bitPattern: storage.address(of: 0)), UInt(bitPattern: storage.published))
         let head = (CircularNote.offset + CircularNote.length + page - 1) / page * page
         let end = max(start + 2 * UInt(page), words + UInt(head))
         guard SharedMappings.contains(start), SharedMappings.contains(words + UInt(head) - 1),

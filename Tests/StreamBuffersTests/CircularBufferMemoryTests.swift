@@ -244,7 +244,8 @@ struct CircularBufferMemoryTests {
       do {
         let ends = try CircularBuffer.makeCopied(settings)
         let start = UInt(bitPattern: ends.consumer.storage.address(of: 0))
-        let words = UInt(bitPattern: UnsafeMutableRawPointer(ends.consumer.storage.words))
+        let storage = ends.consumer.storage
+        let words = UInt(bitPattern: UnsafeMutableRawPointer(storage.published ?? storage.words))
         addresses = [words, start, start + 2 * UInt(CircularBufferMemoryTests.page) - 1]
         for address in addresses where SharedMappings.contains(address) != hasName { exit(1) }
         withExtendedLifetime(ends) {}

@@ -1,0 +1,82 @@
+// Other programs that overwrite the file of a circular buffer while a process uses it.
+
+import EventLoops
+import Glibc
+import Testing
+
+@testable import StreamBuffers
+
+@Suite("A circular buffer whose file another program overwrites")
+struct OverwrittenBufferTests {
+  private let path = "/dev/shm/sluice-test-overwritten-\(getpid())-\(UInt64.random(in: .min ... .max))"
+
+  /// 5000 bytes, a pause and 1000 bytes, of which the first 2000 are released.
+  private func buffer() throws -> CircularBuffer.CopiedEnds {
+    var settings = CircularBuffer.Settings(capacity: 64 << 10)
+    (settings.hasCopier, settings.allowsPauses, settings.path) = (true, true, path)
+    var ends = try CircularBuffer.makeCopied(settings)
+    _ = ends.producer.write(minimum: 5000, maximum: 5000) { _ in 5000 }
+    let isPaused = ends.producer.pause(70)
+    #expect(isPaused)
+    _ = ends.producer.write(minimum: 1000, maximum: 1000) { _ in 1000 }
+    ends.consumer.release(upTo: 2000)
+    ends.copier.copied(upTo: 3000)
+    return ends
+  }
+
+  /// Overwrites the words of the file, and most of the rest.
+  private func overwrite(with byte: UInt8) throws {
+    let size = 64 << 10
+    let file = open(path, O_WRONLY | O_CLOEXEC)
+    let count = write(file, [UInt8](repeating: byte, count: size), size)
+    close(file)
+    try #require(count == size)
+  }
+
+  @Test("its process knows all offsets and pauses, and no other process uses the file", arguments: [0, 0xff] as [UInt8])
+  func living(byte: UInt8) throws {
+    defer { unlink(path) }
+    var ends = try buffer()
+    try overwrite(with: byte)
+    #expect(ends.producer.head == 6000 && ends.consumer.released == 2000 && ends.copier.oldest == 2000)
+    #expect(ends.consumer.isFinished == false && ends.copier.isFinished == false)
+    #expect(ends.consumer.nextPause == CircularBuffer.Pause(position: 5000, length: 70))
+    let written = ends.producer.write(minimum: 500, maximum: 500) { _ in 500 }
+    #expect(written == .written(500) && ends.consumer.head == 6500)
+    guard case .bytes(4500) = ends.consumer.read(at: 2000, { $0.byteCount }) else {
+      Issue.record("other bytes")
+      return
+    }
+    ends.consumer.passPause()
+    ends.consumer.release(upTo: 6500)
+    ends.producer.finish()
+    #expect(ends.consumer.nextPause == nil && ends.consumer.pausedByteCount == 70)
+    #expect(ends.consumer.released == 6500 && ends.consumer.isFinished == true)
+    #expect(try CircularBuffer.Remains(path: path) == nil)
+  }
+
+  @Test("a process that sends what a killed one left knows all of it, too", arguments: [0, 0xff] as [UInt8])
+  func adopted(byte: UInt8) throws {
+    defer { unlink(path) }
+    let killed = try buffer()
+    let remains = try #require(try CircularBuffer.Remains(path: path))
+    var next = try CircularBuffer.makeFinished(remains, from: 0, backing: NoBacking())
+    try overwrite(with: byte)
+    #expect(next.consumer.head == 6000 && next.consumer.isFinished == true && next.copier.oldest == 2000)
+    #expect(next.consumer.nextPause == CircularBuffer.Pause(position: 5000, length: 70))
+    next.consumer.passPause()
+    #expect(next.consumer.nextPause == nil && next.consumer.pausedByteCount == 70)
+    #expect(killed.producer.head == 6000)
+  }
+
+  /// A backing that keeps nothing.
+  private final class NoBacking: CircularBacking {
+    var oldest: UInt64 { 0 }
+    var capacity: Int { 0 }
+    func read(
+      at offset: UInt64, maximum: Int, oldestInMemory: UInt64
+    ) -> CircularBuffer.Consumer.ReadResult<UnsafeRawBufferPointer> { .overwritten(oldest: oldestInMemory) }
+    func isMissing(at offset: UInt64) -> Bool { false }
+    func release(upTo offset: UInt64) {}
+  }
+}
