@@ -58,7 +58,12 @@ struct StoredCheckpoint: Equatable {
     bytes.append(number: checkpoint.oldest)
     bytes.append(number: checkpoint.pausedByteCount)
     var flags: UInt32 = (checkpoint.isFinished ? 1 : 0) | (isSealed ? 2 : 0)
-    if let doubt { flags |= doubt == .allCheckpoints ? 8 : 4 }
+    switch doubt {
+    case .allCheckpoints: flags |= 8
+    case .lostMemory: flags |= 16
+    case .some: flags |= 4
+    case nil: break
+    }
     bytes.append(number: flags)
     bytes.append(number: UInt16(clamping: checkpoint.pauses.count))
     bytes.append(number: UInt16(clamping: state.count))
@@ -103,7 +108,7 @@ struct StoredCheckpoint: Equatable {
     let flags = region.integer(at: 56, as: UInt32.self)
     stored.checkpoint.isFinished = flags & 1 == 1
     stored.isSealed = flags & 2 == 2
-    stored.doubt = flags & 8 == 8 ? .allCheckpoints : flags & 4 == 4 ? .newestCheckpoint : nil
+    stored.doubt = flags & 8 == 8 ? .allCheckpoints : flags & 4 == 4 ? .newestCheckpoint : flags & 16 == 16 ? .lostMemory : nil
     stored.tail = BlockShape(
       first: region.integer(at: 64), length: region.integer(at: 66), holeStart: region.integer(at: 68),
       holeLength: region.integer(at: 70), missingBefore: region.integer(at: 80), time: region.integer(at: 72))

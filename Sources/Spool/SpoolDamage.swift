@@ -2,7 +2,10 @@
 
 extension SpoolDamage.Kind {
   /// Whether bytes may be lost, although nothing shows which. The file is then kept until an operator removes it.
-  package var leavesDoubt: Bool { self == .allCheckpoints || self == .newestCheckpoint }
+  package var leavesDoubt: Bool { isDoubtfulCheckpoint || self == .lostMemory }
+
+  /// Whether the memory of the process that captured would show which bytes are lost.
+  var isDoubtfulCheckpoint: Bool { self == .allCheckpoints || self == .newestCheckpoint }
 }
 
 /// A part of a file that differs from what was written.
@@ -23,6 +26,9 @@ public struct SpoolDamage: Equatable, Sendable {
     /// No checkpoint is intact. The blocks show the file's content, but the released position and the state are
     /// unknown.
     case allCheckpoints
+    /// The process that captured was killed, and its memory, which may have had later bytes, was removed or changed
+    /// before another process read it. ``lostPositions`` is empty, and begins where bytes may be missing.
+    case lostMemory
     /// The file ends before the ring does.
     case truncated
     /// Blocks have a wrong checksum: part of them was written, or several bits differ.

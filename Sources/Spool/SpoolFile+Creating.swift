@@ -41,7 +41,9 @@ extension SpoolFile {
       try disk.retrying(path) { () throws(SystemError) in try disk.rename(hidden, to: path) }
       new.path = path
       try disk.retrying(path) { () throws(SystemError) in try disk.synchronizeFolder(folder.path) }
-      let state = RecoveredState(slots: CheckpointSlots(newest: 0, durable: 0, sequence: 1), isSealed: false)
+      let state = RecoveredState(
+        slots: CheckpointSlots(newest: 0, durable: 0, sequence: 1), isSealed: false,
+        memoryRecord: MemoryRecord(boot: 0))
       return SpoolFile(descriptor: new, header: header, folder: folder, isReadOnly: false, recovered: state)
     } catch {
       // Removes it under either of its two names. The folder's next owner removes a hidden one that remains.
@@ -83,13 +85,17 @@ extension SpoolFile {
     }
   }
 
-  /// Everything before the blocks: two headers, one checkpoint, and space for two more. That space is written, so that
+  /// Everything before the blocks: two headers, one checkpoint, and space for two more. Nothing is in memory yet. The space is written, so that
   /// a full disk is detected now and not at a later checkpoint.
   private static func beginning(_ header: SpoolHeader) -> [UInt8] {
     func region(_ bytes: [UInt8]) -> [UInt8] {
       bytes + [UInt8](repeating: 0, count: SpoolFormat.regionSize - bytes.count)
     }
     let first = StoredCheckpoint(sequence: 1, checkpoint: SpoolCheckpoint()).encoded(seed: header.seed)
-    return region(header.encoded()) + region(first) + region([]) + region([]) + region(header.encoded())
+    var head = region(header.encoded())
+    head.replaceSubrange(
+      SpoolFormat.regionSize - MemoryRecord.size..<SpoolFormat.regionSize,
+      with: MemoryRecord(boot: 0).encoded(seed: header.seed))
+    return head + region(first) + region([]) + region([]) + region(header.encoded())
   }
 }

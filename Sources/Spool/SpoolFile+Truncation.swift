@@ -20,6 +20,7 @@ extension SpoolFile {
     // Last: until then, this is done again.
     try descriptor.setSize(to: size)
     allocatedBlock = 0
+    memoryRecord = nil
     return true
   }
 

@@ -43,6 +43,8 @@ package final class SpoolFile: @unchecked Sendable {
   let hadSealedCheckpoint: Bool
   /// The damage found by the recovery.
   private(set) var recoveredDamage: [SpoolDamage]
+  /// Nil if there is none, as in a file of an earlier version.
+  var memoryRecord: MemoryRecord?
 
   /// The holes of at least ``SpoolFormat/smallestHole`` that are not completely before ``oldest``, in order.
   var holes: [Range<UInt64>] = []
@@ -80,6 +82,7 @@ package final class SpoolFile: @unchecked Sendable {
     oldest = recovered.checkpoint.oldest
     damage = recovered.damage
     recoveredDamage = recovered.damage
+    memoryRecord = recovered.memoryRecord
     hadSealedCheckpoint = recovered.hasSealedCheckpoint
     tail = recovered.tail
     slots = recovered.slots
@@ -114,16 +117,24 @@ package final class SpoolFile: @unchecked Sendable {
   package var mayLackBytes: Bool { doubt != nil }
 
   var doubt: SpoolDamage.Kind? {
-    let kinds: [SpoolDamage.Kind] = [.allCheckpoints, .newestCheckpoint]
+    let kinds: [SpoolDamage.Kind] = [.allCheckpoints, .newestCheckpoint, .lostMemory]
     return kinds.first { kind in damage.contains { $0.kind == kind } }
   }
 
   /// Something else has shown which bytes the file lacks.
   package func forgetDoubt() {
-    for index in damage.indices where damage[index].kind.leavesDoubt { damage[index].kind = .checkpoint }
-    for index in recoveredDamage.indices where recoveredDamage[index].kind.leavesDoubt {
+    for index in damage.indices where damage[index].kind.isDoubtfulCheckpoint { damage[index].kind = .checkpoint }
+    for index in recoveredDamage.indices where recoveredDamage[index].kind.isDoubtfulCheckpoint {
       recoveredDamage[index].kind = .checkpoint
     }
+  }
+
+  /// The memory that may have had bytes after ``head`` is gone. Each later commit records this.
+  package func noteLostMemory() {
+    guard !hasLostMemory else { return }
+    let lost = SpoolDamage(.lostMemory, fileOffset: MemoryRecord.offset, lostPositions: head..<head)
+    damage.append(lost)
+    recoveredDamage.append(lost)
   }
 
   /// The server has acknowledged everything before `position`, so it need not be kept. Never beyond the head.

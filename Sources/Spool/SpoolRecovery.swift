@@ -18,6 +18,8 @@ struct RecoveredState {
   /// The first block that an intact checkpoint does not know as complete. This block and later ones may not be on the
   /// disk.
   var unsyncedBlock: UInt64 = 0
+  /// See ``SpoolFile/memoryRecord``.
+  var memoryRecord: MemoryRecord?
 }
 
 extension SpoolFile {
@@ -79,7 +81,7 @@ struct SpoolRecovery {
 
   init(_ descriptor: SpoolDescriptor) throws(SpoolError) {
     var damage: [SpoolDamage] = []
-    header = try Self.header(descriptor, &damage)
+    (header, state.memoryRecord) = try Self.header(descriptor, &damage)
     state.damage = damage
     reader = BlockReader(descriptor, header)
     let size = try descriptor.status().byteCount
@@ -93,7 +95,11 @@ struct SpoolRecovery {
       state.tail = SpoolTail(newest)
       state.hasSealedCheckpoint = newest.isSealed || newest.checkpoint.isFinished
       if let doubt = newest.doubt, !state.damage.contains(where: { $0.kind == doubt }) {
-        state.damage.append(SpoolDamage(doubt, fileOffset: SpoolFormat.checkpointOffsets[state.slots.newest ?? 0]))
+        let head = newest.checkpoint.head
+        state.damage.append(
+          SpoolDamage(
+            doubt, fileOffset: SpoolFormat.checkpointOffsets[state.slots.newest ?? 0],
+            lostPositions: doubt == .lostMemory ? head..<head : 0..<0))
       }
       if !state.hasSealedCheckpoint { try searchBehindHead() }
       // Newest first, because it contains the most bytes of the same block.
@@ -118,11 +124,16 @@ struct SpoolRecovery {
 
   private static func header(
     _ descriptor: SpoolDescriptor, _ damage: inout [SpoolDamage]
-  ) throws(SpoolError) -> SpoolHeader {
+  ) throws(SpoolError) -> (SpoolHeader, MemoryRecord?) {
     var found: SpoolHeader?
+    var record: [UInt8] = []
     var isForeign = false
     for offset in [SpoolFormat.headerOffset, SpoolFormat.headerCopyOffset] {
-      let decoding = try region(at: offset, descriptor)?.withUnsafeBytes { SpoolHeader.decoded($0) } ?? .damaged
+      let region = try Self.region(at: offset, descriptor)
+      if offset == SpoolFormat.headerOffset, let region, region.count == SpoolFormat.regionSize {
+        record = Array(region.suffix(MemoryRecord.size))
+      }
+      let decoding = region?.withUnsafeBytes { SpoolHeader.decoded($0) } ?? .damaged
       switch decoding {
       case .header(let header):
         // A copy of another file's header does not count.
@@ -139,7 +150,7 @@ struct SpoolRecovery {
       }
     }
     guard let found else { throw SpoolError(isForeign ? .notASpool : .damagedHeader, path: descriptor.path) }
-    return found
+    return (found, MemoryRecord(record, seed: found.seed))
   }
 
   /// The intact checkpoints, newest first.

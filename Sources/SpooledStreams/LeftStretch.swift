@@ -68,7 +68,7 @@ final class LeftStretch: @unchecked Sendable {
   }
 
   private func openStretch(_ thread: SpoolThread) throws(SpoolError) -> (StretchWriter, SpooledBacklog) {
-    let file = hasFile ? try SpoolFile.open(path, folder: folder) : nil
+    var file = hasFile ? try SpoolFile.open(path, folder: folder) : nil
     if let file {
       try file.settleDoubt()
       report(file, thread)
@@ -82,10 +82,22 @@ final class LeftStretch: @unchecked Sendable {
       // The stream must not end before bytes that are readable later.
       if error.mayPass { throw error }
       // The remains stay in memory. The bytes in the file are sent.
-      guard file != nil else { throw error }
-      thread.report(.unreadable(error))
-      // A truncated file can be removed with the rest.
-      if error.cause != .truncated { shared = nil }
+      if case .system = error.cause, file == nil { throw error }
+      if error.cause == .truncated {
+        // It can be removed with the rest. The file may show that it was not needed, or has reported the loss.
+        if let file, !file.needsNoMemory, !file.hasLostMemory { thread.report(.unreadable(error)) }
+      } else {
+        // Without a file, the loss is reported below, when the disk accepts one.
+        if file != nil { thread.report(.unreadable(error)) }
+        shared = nil
+      }
+    }
+    // None of it is what the process left there.
+    if file?.hasLostMemory == true { remains = nil }
+    if file == nil, remains == nil, let withoutFile {
+      let new = try Self.createForLoss(withoutFile, folder)
+      report(new, thread)
+      file = new
     }
     // It may be newer than the newest checkpoint, even if all bytes were copied.
     let note = remains?.note
@@ -135,6 +147,15 @@ final class LeftStretch: @unchecked Sendable {
       released: released, pausedByteCount: copier.pauses(from: released).byteCountBefore, resumption: resumption,
       ends: ends)
     return (writer, backlog)
+  }
+
+  /// The file of a stretch that was only in memory, which is gone. It has no bytes, and records that some may be lost.
+  private static func createForLoss(
+    _ stretch: SharedStretch.Description, _ folder: SpoolFolder
+  ) throws(SpoolError) -> SpoolFile {
+    let file = try SpoolFile.create(in: folder, stretch.identity, description: stretch.text, capacity: 1)
+    file.noteLostMemory()
+    return file
   }
 
   private func report(_ file: SpoolFile, _ thread: SpoolThread) {

@@ -12,6 +12,8 @@ struct SharedStretch: Sendable {
   private static let folder = "/dev/shm"
   private static let prefix = "sluice-"
   private static let suffix = ".stretch"
+  /// Follows the time in the description of a stretch whose buffer exists.
+  private static let withBuffer = " buffer"
 
   /// The path of the circular buffer.
   let bufferPath: String
@@ -56,11 +58,14 @@ struct SharedStretch: Sendable {
     /// The folder of the stream, as a resolved path.
     var folder: String
     var text: String
+    /// Whether its buffer existed, so that bytes may be lost if it is gone.
+    var hasBuffer = false
   }
 
   /// Makes a stretch without a file visible to the next process.
   func write(_ description: Description) throws(SystemError) {
-    let text = "\(description.identity.created)\n\(description.folder)\n\(description.text)"
+    let created = "\(description.identity.created)\(description.hasBuffer ? Self.withBuffer : "")"
+    let text = "\(created)\n\(description.folder)\n\(description.text)"
     let new = stretchPath + ".new"
     let writing = "writing \(stretchPath)"
     do throws(SystemError) {
@@ -87,9 +92,10 @@ struct SharedStretch: Sendable {
     return allWithoutFile().filter { $0.folder == folder }
       .filter { description in
         let shared = SharedStretch(id: description.identity.id)
+        if shared.isThere || description.hasBuffer { return true }
         // Its process was killed before it captured anything.
-        if !shared.isThere { shared.removeDescription() }
-        return shared.isThere
+        shared.removeDescription()
+        return false
       }
       .sorted { ($0.identity.created, $0.identity.fileName) < ($1.identity.created, $1.identity.fileName) }
   }
@@ -117,11 +123,13 @@ struct SharedStretch: Sendable {
     guard count > 0 else { return nil }
     let lines = String(decoding: bytes[..<count], as: UTF8.self).split(
       separator: "\n", maxSplits: 2, omittingEmptySubsequences: false)
-    guard lines.count == 3, let created = Int64(lines[0]), let identity = StretchIdentity(id: id, created: created)
-    else {
-      return nil
-    }
-    return Description(identity: identity, folder: String(lines[1]), text: String(lines[2]))
+    guard lines.count == 3 else { return nil }
+    let hasBuffer = lines[0].hasSuffix(withBuffer)
+    guard let created = Int64(hasBuffer ? lines[0].dropLast(withBuffer.count) : lines[0]),
+      let identity = StretchIdentity(id: id, created: created)
+    else { return nil }
+    return Description(
+      identity: identity, folder: String(lines[1]), text: String(lines[2]), hasBuffer: hasBuffer)
   }
 }
 
@@ -132,16 +140,46 @@ extension SpoolFile {
     return remains.head - min(remains.head, max(head, remains.oldest))
   }
 
-  /// If the process that captured this stretch was killed, its memory shows which bytes the file lacks.
+  /// If the process that captured this stretch was killed, its memory shows which bytes the file lacks. If that memory
+  /// is gone, or its content is not what the process left there, bytes may be lost.
   ///
+  /// - Parameter isInUse: whether a process uses the stream. Then it reports this itself.
   /// - Throws: ``Spool/SpoolError`` if the memory cannot be read now.
-  package func settleDoubt() throws(SpoolError) {
-    guard mayLackBytes else { return }
+  package func settleDoubt(isInUse: Bool = false) throws(SpoolError) {
+    guard mayLackBytes || needsMemory else { return }
     do throws(SpoolError) {
-      if try SharedStretch(id: id).remains() != nil { forgetDoubt() }
+      if let remains = try SharedStretch(id: id).remains() {
+        if !needsMemory { return forgetDoubt() }
+        if try agrees(with: remains) { return forgetDoubt() }
+      }
     } catch {
       if error.mayPass { throw error }
+      // It exists, and another user may be able to read it.
+      if case .system = error.cause { return }
     }
+    if needsMemory, !isInUse { noteLostMemory() }
+  }
+
+  /// Whether the newest bytes of the file are also in the memory, as far as it still has them.
+  private func agrees(with remains: CircularBuffer.Remains) throws(SpoolError) -> Bool {
+    guard remains.head >= head else { return false }
+    let size = 64 << 10
+    let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: 2 * size, alignment: 16)
+    defer { buffer.deallocate() }
+    let here = UnsafeMutableRawBufferPointer(rebasing: buffer[..<size])
+    let there = UnsafeMutableRawBufferPointer(rebasing: buffer[size...])
+    var position = max(oldest, remains.oldest, head - min(head, UInt64(size)))
+    while position < head {
+      switch try read(at: position, into: here) {
+      case .bytes(let count):
+        let found = remains.copy(at: position, into: UnsafeMutableRawBufferPointer(rebasing: there[..<count]))
+        guard count > 0, found == count, here[..<count].elementsEqual(there[..<count]) else { return false }
+        position += UInt64(count)
+      case .missing(let next), .unreadable(let next, _): position = max(next, position + 1)
+      case .end: return true
+      }
+    }
+    return true
   }
 
   /// Removes what the process that captured this stretch has left in memory.

@@ -82,7 +82,7 @@ final class SpoolThread: @unchecked Sendable {
   private func copyLive() {
     guard let live else { return }
     let copied = copy(live, atMost: Self.turn)
-    if isEager { commit(live, sync: false) }
+    if isEager, commit(live, sync: false) { settleMemory(live) }
     if live.isAtEnd { return finishLive() }
     if let awaitedBlock, live.copier.head >= awaitedBlock { return synchronize(blocksFrom: awaitedBlock) }
     armTimer()
@@ -145,7 +145,13 @@ final class SpoolThread: @unchecked Sendable {
       return copied
     }
     if live.isDirty || live.hasNewResumption { commit(live, sync: true) }
+    // Not between the bytes of a steady stream, because each record is a write.
+    if copied == .nothing, !live.isDirty { settleMemory(live) }
     return copied
+  }
+
+  private func settleMemory(_ live: StretchWriter) {
+    do throws(SpoolError) { try live.settleMemory() } catch { failed(error, live.stretch) }
   }
 
   func armTimer() {
@@ -157,7 +163,8 @@ final class SpoolThread: @unchecked Sendable {
     // Without space, further bytes do not help. The timer tries again, and so does the consumer when it releases bytes.
     if case .blocked = copied { return }
     // While the timer runs, only a buffer that fills quickly must be handled before it.
-    let step = isEager || timer == nil ? 1 : UInt64(live.copier.capacity / 4)
+    // The first one after a time without any must be noted at once.
+    let step = isEager || timer == nil || !live.isMemoryNoted ? 1 : UInt64(live.copier.capacity / 4)
     let next = min(live.position.addingSaturated(step), awaitedBlock ?? .max)
     if !live.copier.requestWakeUp(atHead: next) {
       loop.afterReady { [unowned self] in copyLive() }

@@ -99,7 +99,6 @@ public final class StreamSpool: Sendable {
     }
     let shared = SharedStretch(id: identity.id)
     let file = try makeFileNow(makeFile)
-    if file == nil { leave(description, identity, shared) }
     let stretch = thread.makeStretch(kept: 0..<0, released: 0, capacity: kept)
     var buffer = CircularBuffer.Settings(capacity: capacity)
     (buffer.overflow, buffer.allowsPauses, buffer.hasCopier) = (overflow, true, true)
@@ -109,9 +108,9 @@ public final class StreamSpool: Sendable {
       do throws(SystemError) {
         ends = try CircularBuffer.makeCopied(buffer)
         stretch.keepsWords(in: ends.copier.note)
+        if file == nil { leave(description, identity, shared) }
       } catch {
         report(.withoutSharedMemory(error))
-        shared.removeDescription()
         buffer.path = nil
         ends = try CircularBuffer.makeCopied(buffer)
       }
@@ -142,7 +141,8 @@ public final class StreamSpool: Sendable {
   private func leave(_ description: String, _ identity: StretchIdentity, _ shared: SharedStretch) {
     let folder = SpoolFolder.resolved(folder.path)
     do throws(SystemError) {
-      try shared.write(SharedStretch.Description(identity: identity, folder: folder, text: description))
+      try shared.write(
+        SharedStretch.Description(identity: identity, folder: folder, text: description, hasBuffer: true))
     } catch {
       report(.withoutSharedMemory(error))
     }

@@ -131,6 +131,8 @@ final class StretchWriter: @unchecked Sendable {
           wrote(file)
         case .bytes(let count):
           defer { wrote(file) }
+          // Before anything else, because the disk may refuse the bytes themselves.
+          try file.noteMemory(isNeeded: true)
           guard makeRoom(UInt64(count), file) else { throw SpoolError(.full, path: file.path) }
           let bytes = UnsafeRawBufferPointer(rebasing: buffer.prefix(count))
           if position - min(position, file.head) >= Self.longestJump { isFarFromCheckpoint = true }
@@ -225,25 +227,29 @@ final class StretchWriter: @unchecked Sendable {
 
   /// None of the stretch is needed any more. A file of which bytes may be lost stays, without anything to send.
   func remove() throws(SpoolError) {
-    // The file refers to the unreadable buffer.
-    guard let shared else { return close() }
-    guard let file else { return shared.remove() }
+    guard let file else {
+      shared?.remove()
+      return
+    }
     if file.mayLackBytes {
       stretch.noteWithRelease("")
       file.release(upTo: file.head)
       try commit(sync: true)
       close()
-      return shared.remove()
+      shared?.remove()
+      return
     }
+    // The file refers to the unreadable buffer.
+    guard shared != nil || file.needsNoMemory else { return close() }
     do throws(SpoolError) {
       // In this order, so that the remains after a failure are complete. A power failure, after which the file may
       // reappear, clears the memory as well.
-      try file.remove { shared.remove() }
+      try file.remove { shared?.remove() }
     } catch {
       // Others have removed or moved the file.
       guard error.code == ENOENT else { throw error }
       close()
-      shared.remove()
+      shared?.remove()
     }
   }
 
@@ -256,8 +262,22 @@ final class StretchWriter: @unchecked Sendable {
       stretch.keepsWords(in: copier.note)
       throw error
     }
-    shared?.remove()
+    guard let shared else { return }
+    try file?.noteMemory(isNeeded: false)
+    shared.remove()
   }
+
+  /// If all captured bytes are in the file or acknowledged, records that none is only in memory. The next copy records
+  /// the opposite.
+  func settleMemory() throws(SpoolError) {
+    guard shared != nil, let file, file.checkpoint.head == file.head, !hasNewResumption,
+      max(file.head, stretch.released) >= copier.head
+    else { return }
+    try file.noteMemory(isNeeded: false)
+  }
+
+  /// Whether the file records that bytes may be only in memory, so that further ones need no new record.
+  var isMemoryNoted: Bool { file?.needsMemory == true }
 
   /// Another process continues.
   func close() { file?.close() }

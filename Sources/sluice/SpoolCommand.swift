@@ -109,7 +109,7 @@ enum SpoolCommand {
     for entry in entries {
       do throws(SpoolError) {
         let file = try SpoolFile.open(entry.path, access: .readOnly)
-        try file.settleDoubt()
+        try file.settleDoubt(isInUse: SpoolFolder.user(of: entry.folder) != .nobody)
         switch action {
         case .list: try report.list(entry, file)
         case .show: try report.show(entry, file)

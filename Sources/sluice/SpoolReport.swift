@@ -20,6 +20,8 @@ enum SpoolReport {
       "the spool's file \(path.shown) was truncated. Its bytes that the server has not received are lost. Sluice reports how many."
     case .withoutSharedMemory(let error):
       "\(error.description): the spool is written more often, because only data on disk survives the end of this process"
+    case .damaged(let stretch, let damage) where damage.kind == .lostMemory:
+      "the spool's \(stretch) may lack bytes (\(damage.kind.rawValue)): \(loss(damage))"
     case .damaged(let stretch, let damage):
       "the spool's \(stretch) is damaged at byte \(damage.fileOffset) (\(damage.kind.rawValue)): \(loss(damage))"
     case .unreadable(let error) where error.cause == .truncated:
@@ -31,7 +33,11 @@ enum SpoolReport {
   private static func loss(_ damage: SpoolDamage) -> String {
     if !damage.lostPositions.isEmpty { return "\(damage.lostPositions.count) bytes are lost." }
     if damage.kind.leavesDoubt {
-      return "bytes may be lost. Sluice sends the others and keeps the file. "
+      let doubt =
+        damage.kind == .lostMemory
+        ? "bytes from offset \(damage.lostPositions.lowerBound) on may be missing. The run that captured them was killed, and its data in /dev/shm was removed or changed."
+        : "bytes may be lost."
+      return "\(doubt) Sluice sends the others and keeps the file. "
         + "To examine it: sluice spool verify. To remove it: sluice spool remove --force."
     }
     return damage.kind == .truncated ? "Sluice reports which bytes are lost." : "nothing is lost."

@@ -160,11 +160,16 @@ struct StretchReport {
       line.add("path", entry.path)
       line.add("kind", damage.kind.rawValue)
       line.add("file_offset", damage.fileOffset)
-      line.add("lost_from", damage.lostPositions.isEmpty ? nil : damage.lostPositions.lowerBound)
+      let hasPosition = !damage.lostPositions.isEmpty || damage.kind == .lostMemory
+      line.add("lost_from", hasPosition ? damage.lostPositions.lowerBound : nil)
       line.add("lost_bytes", damage.lostPositions.count)
       return Console.shared.put(line.line)
     }
     let lost = damage.lostPositions
+    if damage.kind == .lostMemory {
+      return Console.shared.put(
+        "\(entry.path.escaped): bytes from offset \(lost.lowerBound) on may be missing: \(words(damage.kind))")
+    }
     let loss = lost.isEmpty ? "" : ": bytes \(lost.lowerBound) to \(lost.upperBound - 1) are lost"
     Console.shared.put("\(entry.path.escaped): \(words(damage.kind)) at \(damage.fileOffset) in the file\(loss)")
   }
@@ -186,6 +191,7 @@ struct StretchReport {
     case .checkpoint: "damaged checkpoint (nothing is lost)"
     case .newestCheckpoint: "damaged checkpoint (the last bytes may be lost)"
     case .allCheckpoints: "no checkpoint was intact (bytes may be lost)"
+    case .lostMemory: "their process was killed, and its data in /dev/shm was removed or changed"
     case .truncated: "end of the truncated file"
     case .torn: "torn block"
     case .flippedBit: "flipped bit in a block"

@@ -59,6 +59,7 @@ struct SpoolReportTests {
     let words =
       switch kind {
       case .newestCheckpoint, .allCheckpoints: "bytes may be lost. Sluice sends the others and keeps the file."
+      case .lostMemory: "bytes from offset 0 on may be missing. The run that captured them was killed"
       case .truncated: "Sluice reports which bytes are lost."
       default: "nothing is lost."
       }

@@ -261,7 +261,7 @@ struct SpoolRoomTests {
     var found = SpoolVerification()
     #expect(!found.hasLoss)
     found.damage = [SpoolDamage(kind, fileOffset: 4096)]
-    #expect(found.hasLoss == [.allCheckpoints, .newestCheckpoint].contains(kind) && found.lostByteCount == 0)
+    #expect(found.hasLoss == [.allCheckpoints, .newestCheckpoint, .lostMemory].contains(kind) && found.lostByteCount == 0)
     found.damage = [SpoolDamage(kind, fileOffset: 4096, lostPositions: 5..<6)]
     #expect(found.hasLoss && found.lostByteCount == 1)
   }
