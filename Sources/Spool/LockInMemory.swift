@@ -53,10 +53,6 @@ final class LockInMemory {
   }
 
   private static func path(for folder: String) -> String {
-    // Distinguishes folders and needs no secrecy: FNV-1a.
-    let sum = SpoolFolder.resolved(folder).utf8.reduce(UInt64(0xcbf2_9ce4_8422_2325)) {
-      ($0 ^ UInt64($1)) &* 0x100_0000_01b3
-    }
-    return "/dev/shm/sluice-\(String(sum, radix: 16)).lock"
+    "/dev/shm/sluice-\(String(SpoolFolder.sum(of: SpoolFolder.resolved(folder)), radix: 16)).lock"
   }
 }

@@ -249,6 +249,12 @@ package final class SpoolFolder: Sendable {
     return place == "/" ? "/\(name)" : "\(place)/\(name)"
   }
 
+  /// Distinguishes folders in file names of constant length: the hash of Fowler, Noll and Vo (FNV-1a). It needs no
+  /// secrecy.
+  package static func sum(of path: String) -> UInt64 {
+    path.utf8.reduce(0xcbf2_9ce4_8422_2325) { ($0 ^ UInt64($1)) &* 0x100_0000_01b3 }
+  }
+
   /// The folder that contains the last component of `path`.
   package static func folder(of path: String) -> String {
     var path = path[...]

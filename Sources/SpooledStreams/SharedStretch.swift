@@ -84,34 +84,71 @@ struct SharedStretch: Sendable {
   /// The stretch has a file now.
   func removeDescription() { unlink(stretchPath) }
 
-  /// The stretches that killed processes have left without a file, oldest first.
+  /// The stretches that killed processes have left without a file, oldest first. One whose description is gone has an
+  /// empty text.
   ///
-  /// - Parameter folder: the folder of the stream.
-  static func withoutFile(in folder: String) -> [Description] {
-    let folder = SpoolFolder.resolved(folder)
-    return allWithoutFile().filter { $0.folder == folder }
-      .filter { description in
-        let shared = SharedStretch(id: description.identity.id)
-        if shared.isThere || description.hasBuffer { return true }
-        // Its process was killed before it captured anything.
-        shared.removeDescription()
-        return false
-      }
+  /// - Parameters:
+  ///   - folder: the folder of the stream.
+  ///   - fileNames: the names of the files of its other stretches.
+  static func withoutFile(in folder: String, besides fileNames: Set<String> = []) -> [Description] {
+    let (folder, names) = (SpoolFolder.resolved(folder), Self.names())
+    let described = descriptions(names).filter { $0.folder == folder && !fileNames.contains($0.identity.fileName) }
+    let identifiers = Set(described.map(\.identity.id))
+    // A file's name ends with half of the digits in the buffer's name.
+    let others = Set(fileNames.map { $0.dropLast(".spool".count).suffix(16) })
+    let undescribed = names.filter { !others.contains($0.dropFirst(prefix.count).prefix(16)) }
+      .compactMap { identifier($0) }.filter { !identifiers.contains($0) }
+      .compactMap { withoutDescription($0, folder) }
+    return (described.filter { isLeft($0) } + undescribed)
       .sorted { ($0.identity.created, $0.identity.fileName) < ($1.identity.created, $1.identity.fileName) }
   }
 
-  /// Those of all folders, including those of running processes.
-  static func allWithoutFile() -> [Description] {
-    guard let names = try? SystemSpoolDisk().names(in: folder) else { return [] }
-    return names.filter { $0.hasPrefix(prefix) && $0.hasSuffix(suffix) }.sorted().compactMap { read($0) }
+  /// The descriptions in all folders, including those of running processes.
+  static func allDescriptions() -> [Description] { descriptions(names()) }
+
+  private static func descriptions(_ names: [String]) -> [Description] {
+    names.filter { $0.hasPrefix(prefix) && $0.hasSuffix(suffix) }.compactMap { read($0) }
   }
 
-  private static func read(_ name: String) -> Description? {
-    let digits = Array(name.utf8.dropFirst(prefix.utf8.count).dropLast(suffix.utf8.count))
-    guard digits.count == 32 else { return nil }
+  private static func names() -> [String] { (try? SystemSpoolDisk().names(in: folder)) ?? [] }
+
+  /// Whether the process of a stretch has captured anything. If not, its description is removed.
+  private static func isLeft(_ description: Description) -> Bool {
+    let shared = SharedStretch(id: description.identity.id)
+    if shared.isThere || description.hasBuffer { return true }
+    shared.removeDescription()
+    return false
+  }
+
+  /// The stretch of a buffer that belongs to a folder and still has bytes; nil for any other buffer.
+  private static func withoutDescription(_ id: [UInt8], _ folder: String) -> Description? {
+    guard let remains = (try? SharedStretch(id: id).remains()) ?? nil, remains.oldest < remains.head else { return nil }
+    let created = Int64(clamping: remains.label.first)
+    guard remains.label == label(created: created, folder: folder),
+      let identity = StretchIdentity(id: id, created: created)
+    else { return nil }
+    return Description(identity: identity, folder: folder, text: "", hasBuffer: true)
+  }
+
+  /// Shows which stretch a buffer belongs to, as long as the stretch has no file.
+  ///
+  /// - Parameter folder: the folder of the stream, as a resolved path.
+  static func label(created: Int64, folder: String) -> CircularBuffer.Label {
+    CircularBuffer.Label(UInt64(clamping: created), SpoolFolder.sum(of: folder))
+  }
+
+  /// The identifier in the name of a buffer; nil for any other name.
+  private static func identifier(_ name: String) -> [UInt8]? {
+    let digits = Array(name.utf8.dropFirst(prefix.utf8.count))
+    guard name.hasPrefix(prefix), digits.count == 32 else { return nil }
     let id = stride(from: 0, to: 32, by: 2).compactMap {
       UInt8(String(decoding: digits[$0..<$0 + 2], as: UTF8.self), radix: 16)
     }
+    return id.count == 16 ? id : nil
+  }
+
+  private static func read(_ name: String) -> Description? {
+    guard let id = identifier(String(name.dropLast(suffix.count))) else { return nil }
     // Any user may write into this folder, and a FIFO must not block the start.
     let file = open("\(Self.folder)/\(name)", O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY)
     guard file >= 0 else { return nil }

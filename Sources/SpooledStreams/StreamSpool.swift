@@ -51,7 +51,7 @@ public final class StreamSpool: Sendable {
     let stretches = try folder.stretches().map { LeftStretch(path: $0, folder) }
     let names = Set(stretches.map(\.name))
     // The stretches that the disk had no space for.
-    let others = SharedStretch.withoutFile(in: folder.path).filter { !names.contains($0.identity.fileName) }
+    let others = SharedStretch.withoutFile(in: folder.path, besides: names)
     withoutFile = Dictionary(others.map { ($0.identity.fileName, $0.text) }) { first, _ in first }
     // A name begins with the time, whose number of digits stays the same for centuries.
     let left = (stretches + others.map { LeftStretch($0, folder) }).sorted { $0.name < $1.name }
@@ -103,6 +103,9 @@ public final class StreamSpool: Sendable {
     var buffer = CircularBuffer.Settings(capacity: capacity)
     (buffer.overflow, buffer.allowsPauses, buffer.hasCopier) = (overflow, true, true)
     (buffer.backing, buffer.path) = (stretch, shared.bufferPath)
+    if file == nil {
+      buffer.label = SharedStretch.label(created: identity.created, folder: SpoolFolder.resolved(folder.path))
+    }
     do throws(SystemError) {
       let ends: CircularBuffer.CopiedEnds
       do throws(SystemError) {

@@ -19,7 +19,7 @@ package struct StretchInMemory: Sendable {
   ///
   /// - Parameter path: a resolved path.
   package static func all(at path: String) -> [StretchInMemory] {
-    SharedStretch.allWithoutFile().compactMap { description -> StretchInMemory? in
+    SharedStretch.allDescriptions().compactMap { description -> StretchInMemory? in
       let folder = description.folder
       let file = "\(folder)/\(description.identity.fileName)"
       let shared = SharedStretch(id: description.identity.id)

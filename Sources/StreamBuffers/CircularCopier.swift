@@ -26,6 +26,14 @@ package protocol CircularBacking: AnyObject, Sendable {
 }
 
 extension CircularBuffer {
+  /// Two numbers that identify a buffer for another process. This module does not interpret them.
+  package struct Label: Equatable, Sendable {
+    package var first: UInt64
+    package var second: UInt64
+
+    package init(_ first: UInt64 = 0, _ second: UInt64 = 0) { (self.first, self.second) = (first, second) }
+  }
+
   /// The settings of a buffer.
   package struct Settings {
     /// In bytes.
@@ -39,6 +47,8 @@ extension CircularBuffer {
     package var start: UInt64 = 0
     /// The total length of all pauses before it.
     package var pausedBefore: UInt64 = 0
+    /// For a process that finds the buffer at ``path``.
+    package var label = Label()
     /// The path at which another process finds the buffer if this one is killed, in a file system in memory.
     package var path: String?
 

@@ -25,10 +25,11 @@ final class CircularMemory: @unchecked Sendable {
   ///   - capacity: in bytes, whole pages.
   ///   - start: the offset at which the buffer begins.
   ///   - pausedBefore: the total length of all pauses before it.
+  ///   - label: for another process.
   ///   - path: where other processes find the buffer's file, in a file system in memory; nil for nowhere. With a path,
   ///     all memory is allocated at once, because writing to a mapping of a full file system ends the process.
   init(
-    capacity: Int, startingAt start: UInt64, pausedBefore: UInt64, path: String?
+    capacity: Int, startingAt start: UInt64, pausedBefore: UInt64, label: CircularBuffer.Label, path: String?
   ) throws(SystemError) {
     self.capacity = capacity
     headLength = path == nil ? 0 : Self.headLength
@@ -62,6 +63,7 @@ final class CircularMemory: @unchecked Sendable {
     words.initialize(to: CircularWords(capacity: capacity, startingAt: start, pausedBefore: pausedBefore))
     published = first?.bindMemory(to: CircularWords.self, capacity: 1)
     published?.initialize(to: CircularWords(capacity: capacity, startingAt: start, pausedBefore: pausedBefore))
+    published?.pointee.label = label
     note = CircularNote(words: words, published: published)
     isComplete = true
     addToSharedMappings()

@@ -17,6 +17,9 @@ extension CircularBuffer {
     /// The consumer's note for another process; nil if there is none.
     package let note: String?
 
+    /// What the process that made the buffer has left beside it.
+    package var label: Label { memory.words.pointee.label }
+
     /// Opens the file of a buffer; nil if it is not a buffer, is damaged, or another version has written it.
     ///
     /// - Throws: ``SystemError`` when it cannot be read; `ENODATA` if another program has truncated it.

@@ -69,7 +69,8 @@ final class CircularStorage: Sendable {
     hasCopier = settings.hasCopier
     isTaken = settings.overflow == .dropOldest || settings.hasCopier
     mapping = try CircularMemory(
-      capacity: capacity, startingAt: settings.start, pausedBefore: settings.pausedBefore, path: settings.path)
+      capacity: capacity, startingAt: settings.start, pausedBefore: settings.pausedBefore, label: settings.label,
+      path: settings.path)
     (words, published, base) = (mapping.words, mapping.published, mapping.base)
     if memory == .returned { preparePages(from: 0, count: Self.preparedSteps) }
   }

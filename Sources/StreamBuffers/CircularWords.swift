@@ -53,6 +53,8 @@ struct CircularWords: ~Copyable {
   let pausedBefore: UInt64
   /// How often the note was replaced: see ``CircularNote``.
   let noteCount = Atomic<Int>(0)
+  /// Zeros in a file of an earlier version.
+  var label = CircularBuffer.Label()
 
   /// - Parameters:
   ///   - capacity: in bytes.
@@ -71,6 +73,7 @@ struct CircularWords: ~Copyable {
     capacity = other.pointee.capacity
     pausedBefore = other.pointee.pausedBefore
     pauses = other.pointee.pauses
+    label = other.pointee.label
     head.store(other.pointee.head.load(ordering: .acquiring), ordering: .relaxed)
     finished.store(other.pointee.finished.load(ordering: .relaxed), ordering: .relaxed)
     released.store(other.pointee.released.load(ordering: .relaxed), ordering: .relaxed)

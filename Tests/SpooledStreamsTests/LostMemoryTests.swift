@@ -1,0 +1,273 @@
+// A killed process's data in memory that is removed or changed before the next process reads it.
+
+import EventLoops
+import Glibc
+import NetworkTesting
+import PropertyTesting
+import Spool
+import SpoolTesting
+import StreamBuffers
+import Testing
+
+@testable import SpooledStreams
+
+@Suite("A killed process's data in memory is lost")
+struct LostMemoryTests {
+  enum Change: CaseIterable, Sendable { case truncated, removed, random, zeroed }
+
+  enum Place: CaseIterable, Sendable {
+    case data, description, both
+
+    var hasData: Bool { self != .description }
+    var hasDescription: Bool { self != .data }
+  }
+
+  /// Where the captured bytes are when the process is killed.
+  enum Extent: CaseIterable, Sendable {
+    /// The disk had no space for a file.
+    case memory
+    /// The disk has complete blocks only.
+    case partly
+    case disk
+  }
+
+  private static let total: UInt64 = 10_000
+  private static let inBlocks: UInt64 = 2 * 4064
+  private let directory: TemporaryDirectory
+  private let machine: SpoolMachine
+  private let events: EventLog<SpoolEvent>
+
+  init() throws {
+    directory = try TemporaryDirectory()
+    // The disk is in memory, and what has no file is known by its folder.
+    try retryingInterrupts("mkdir") { [directory] in mkdir("\(directory.path)/s", 0o700) }
+    machine = try SpoolMachine(Seed(1).generator, folder: directory.path)
+    events = try EventLog()
+  }
+
+  private func open(_ interval: Duration = .milliseconds(10)) throws -> StreamSpool {
+    var settings = SpoolSettings(limit: 1 << 20)
+    settings.syncInterval = interval
+    return try StreamSpool(directory: directory.path, stream: "s", settings: settings, disk: machine.start()) {
+      [events] in events.append($0)
+    }
+  }
+
+  private func stretches() throws -> [String] {
+    try SpoolFolder.stretches(in: "\(directory.path)/s", disk: machine.start())
+  }
+
+  /// The only file of the spool, as another process sees it; nil if there is none.
+  private func file() throws -> SpoolFile? {
+    try stretches().first.map { try SpoolFile.open($0, access: .readOnly, disk: machine.start()) }
+  }
+
+  private func write(_ count: Int, _ producer: inout CircularBuffer.Producer) {
+    let head = producer.head
+    _ = producer.write(minimum: count, maximum: count) { span in
+      span.withUnsafeMutableBytes { SpooledStretchTests.pattern.fill($0, at: head) }
+      return count
+    }
+  }
+
+  /// Captures bytes, and is killed. Returns the path of the data in memory.
+  private func capture(_ extent: Extent) throws -> String {
+    let before = Set(try fileNames(in: "/dev/shm"))
+    if extent == .memory { machine.failWrites(with: ENOSPC) }
+    let spool = try open(extent == .partly ? .seconds(3600) : .milliseconds(10))
+    let buffer = try spool.begin(description: "d", capacity: 64 << 10, overflow: .refuse)
+    guard var ends = buffer.takeEnds() else { throw SpooledStretchTests.Failure(reason: "taken already") }
+    write(Int(Self.total), &ends.producer)
+    switch extent {
+    case .memory: break
+    case .partly: try SpoolDirectory.wait(for: "complete blocks") { try file()?.head == Self.inBlocks }
+    case .disk:
+      try SpoolDirectory.wait(for: "everything on the disk") {
+        guard let file = try file() else { return false }
+        return file.checkpoint.head == Self.total && file.needsNoMemory
+      }
+    }
+    machine.kill()
+    machine.failWrites(with: nil)
+    if extent != .memory { return SharedStretch(id: try #require(try file()).id).bufferPath }
+    // Other tests have files there, too.
+    let folder = try #require(SharedStretch.resolved("\(directory.path)/s"))
+    let left = SharedStretch.withoutFile(in: folder)
+    #expect(left.count == 1 && left.first?.text == "d" && before.isDisjoint(with: left.map(\.identity.fileName)))
+    return SharedStretch(id: try #require(left.first).identity.id).bufferPath
+  }
+
+  /// Changes a file if it is there.
+  private func change(_ path: String, _ change: Change) throws {
+    var status = stat()
+    guard stat(path, &status) == 0 else { return }
+    switch change {
+    case .removed: try retryingInterrupts("unlink") { unlink(path) }
+    case .truncated: try retryingInterrupts("truncate") { truncate(path, 0) }
+    case .random, .zeroed:
+      var random = Seed(7).generator
+      let bytes = (0..<Int(status.st_size)).map { _ in change == .zeroed ? 0 : UInt8(truncatingIfNeeded: random.next()) }
+      try overwrite(path, bytes, at: 0)
+    }
+  }
+
+  private func overwrite(_ path: String, _ bytes: [UInt8], at offset: Int) throws {
+    let file = Glibc.open(path, O_WRONLY | O_CLOEXEC)
+    try #require(file >= 0)
+    defer { close(file) }
+    let count = pwrite(file, bytes, bytes.count, off_t(offset))
+    try #require(count == bytes.count)
+  }
+
+  /// Reads what the next process has, and ends it as delivered. Returns how many bytes it has; nil for nothing to send.
+  private func deliver() throws -> UInt64? {
+    let spool = try open()
+    guard let backlog = try spool.opened(spool.backlog.first) else { return nil }
+    guard let ends = backlog.takeEnds() else { throw SpooledStretchTests.Failure(reason: "taken already") }
+    var consumer = ends.consumer
+    var cursor = backlog.kept.lowerBound
+    while cursor < backlog.kept.upperBound {
+      let missing = try SpooledStretchTests.read(&consumer, &cursor, 8192, Seed(1))
+      #expect(missing == 0)
+    }
+    try spool.finish(backlog.stretch, isDelivered: true)
+    return UInt64(backlog.kept.count)
+  }
+
+  /// The offsets from which bytes may be missing, as reported.
+  private var doubts: [UInt64] {
+    events.all.compactMap { event in
+      guard case .damaged(_, let damage) = event, damage.kind == .lostMemory else { return nil }
+      return event.reportsDoubt ? damage.lostPositions.lowerBound : nil
+    }
+  }
+
+  @Test(
+    "is reported with its offset, unless all of it was on the disk, and the rest is sent",
+    arguments: Change.allCases, Place.allCases)
+  func lost(change: Change, place: Place) throws {
+    for extent in [Extent.partly, .disk] {
+      let test = try LostMemoryTests()
+      let path = try test.capture(extent)
+      defer { unlink(path) }
+      if place.hasData { try test.change(path, change) }
+      if place.hasDescription { try test.change(path + ".stretch", change) }
+      let isLost = place.hasData && extent == .partly
+      // Before the next process begins, the file itself shows it.
+      let file = try #require(try test.file())
+      try file.settleDoubt()
+      #expect(try file.hasLostMemory == isLost && file.verify().hasLoss == isLost, "\(extent)")
+      #expect(try test.deliver() == (isLost ? Self.inBlocks : Self.total), "\(extent)")
+      #expect(test.doubts == (isLost ? [Self.inBlocks] : []), "\(extent): \(test.events.all)")
+      // The file stays for the operator. Nothing of it is sent again, and each run reports the loss.
+      let count = test.events.all.count
+      #expect(try test.deliver() == nil, "\(extent)")
+      #expect(try test.stretches().count == (isLost ? 1 : 0), "\(extent)")
+      #expect(test.events.all.dropFirst(count).contains { $0.reportsDoubt } == isLost, "\(extent)")
+    }
+  }
+
+  @Test(
+    "is reported if only one of the two files of a stretch without a file on the disk is there",
+    arguments: Change.allCases, Place.allCases)
+  func lostWithoutFile(change: Change, place: Place) throws {
+    let path = try capture(.memory)
+    defer {
+      unlink(path)
+      unlink(path + ".stretch")
+    }
+    if place.hasData { try self.change(path, change) }
+    if place.hasDescription { try self.change(path + ".stretch", change) }
+    switch place {
+    case .data:
+      #expect(try deliver() == nil)
+      #expect(doubts == [0], "\(events.all)")
+      let file = try #require(try file())
+      #expect(file.hasLostMemory && file.head == 0 && file.description == "d")
+    case .description:
+      // All bytes are there. Nothing shows where to send them.
+      do {
+        let spool = try open()
+        let backlog = try #require(try spool.opened(spool.backlog.first))
+        #expect(backlog.kept == 0..<Self.total && backlog.description.isEmpty)
+        #expect(try spool.finish(backlog.stretch, isDelivered: false) == 0)
+      }
+      let file = try #require(try file())
+      #expect(file.head == Self.total && !file.mayLackBytes && doubts.isEmpty, "\(events.all)")
+    case .both:
+      #expect(try deliver() == nil)
+      #expect(try stretches() == [] && doubts.isEmpty, "\(events.all)")
+    }
+  }
+
+  @Test("is noticed if only its bytes were changed, because they differ from those on the disk")
+  func changedBytes() throws {
+    let path = try capture(.partly)
+    defer { unlink(path) }
+    // The words stay.
+    var status = stat()
+    #expect(stat(path, &status) == 0)
+    let start = Int(status.st_size) - (64 << 10)
+    try overwrite(path, [UInt8](repeating: 0, count: 64 << 10), at: start)
+    #expect(try deliver() == Self.inBlocks)
+    #expect(doubts == [Self.inBlocks], "\(events.all)")
+  }
+
+  @Test("is no loss after a clean end, nor after the next process has written all of it to the disk")
+  func settled() throws {
+    do {
+      let spool = try open(.seconds(3600))
+      let buffer = try spool.begin(description: "d", capacity: 64 << 10, overflow: .refuse)
+      guard var ends = buffer.takeEnds() else { throw SpooledStretchTests.Failure(reason: "taken already") }
+      write(Int(Self.total), &ends.producer)
+      #expect(try spool.finish(buffer.stretch, isDelivered: false) == 0)
+    }
+    let file = try #require(try file())
+    #expect(file.needsNoMemory && !SharedStretch(id: file.id).isThere)
+    #expect(try deliver() == Self.total)
+    #expect(try stretches() == [])
+    let path = try capture(.partly)
+    do {
+      let spool = try open()
+      try SpoolDirectory.wait(for: "what memory had") { access(path, F_OK) != 0 }
+      withExtendedLifetime(spool) {}
+    }
+    machine.kill()
+    #expect(try deliver() == Self.total)
+    #expect(try stretches() == [] && events.all.isEmpty, "\(events.all)")
+  }
+
+  @Test("is no loss if the server has acknowledged all of it")
+  func acknowledged() throws {
+    let spool = try open()
+    let buffer = try spool.begin(description: "d", capacity: 64 << 10, overflow: .refuse)
+    guard var ends = buffer.takeEnds() else { throw SpooledStretchTests.Failure(reason: "taken already") }
+    for round in 1...3 as ClosedRange<UInt64> {
+      write(1000, &ends.producer)
+      try SpoolDirectory.wait(for: "a record of bytes in memory, or all on the disk") {
+        guard let file = try file() else { return false }
+        return file.needsMemory || file.head == round * 1000
+      }
+      ends.consumer.release(upTo: round * 1000)
+      try SpoolDirectory.wait(for: "no need for memory") { try file()?.needsNoMemory == true }
+    }
+    machine.kill()
+    let file = try #require(try file())
+    let shared = SharedStretch(id: file.id)
+    shared.remove()
+    #expect(try deliver() ?? 0 == 0)
+    #expect(try stretches() == [] && doubts.isEmpty, "\(events.all)")
+    withExtendedLifetime(spool) {}
+  }
+
+  @Test("is not reported by others while a process uses the stream")
+  func inUse() throws {
+    let path = try capture(.partly)
+    unlink(path)
+    let file = try #require(try file())
+    try file.settleDoubt(isInUse: true)
+    #expect(!file.mayLackBytes && file.needsMemory)
+    try file.settleDoubt()
+    #expect(file.mayLackBytes)
+  }
+}
