@@ -108,7 +108,9 @@ struct StoredCheckpoint: Equatable {
     let flags = region.integer(at: 56, as: UInt32.self)
     stored.checkpoint.isFinished = flags & 1 == 1
     stored.isSealed = flags & 2 == 2
-    stored.doubt = flags & 8 == 8 ? .allCheckpoints : flags & 4 == 4 ? .newestCheckpoint : flags & 16 == 16 ? .lostMemory : nil
+    stored.doubt =
+      flags & 8 == 8
+      ? .allCheckpoints : flags & 4 == 4 ? .newestCheckpoint : flags & 16 == 16 ? .lostMemory : nil
     stored.tail = BlockShape(
       first: region.integer(at: 64), length: region.integer(at: 66), holeStart: region.integer(at: 68),
       holeLength: region.integer(at: 70), missingBefore: region.integer(at: 80), time: region.integer(at: 72))

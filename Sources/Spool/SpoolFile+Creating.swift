@@ -85,8 +85,8 @@ extension SpoolFile {
     }
   }
 
-  /// Everything before the blocks: two headers, one checkpoint, and space for two more. Nothing is in memory yet. The space is written, so that
-  /// a full disk is detected now and not at a later checkpoint.
+  /// Everything before the blocks: two headers, one checkpoint, and space for two more. That space is written, so that
+  /// a full disk is detected now and not at a later checkpoint. The record shows that nothing is in memory yet.
   private static func beginning(_ header: SpoolHeader) -> [UInt8] {
     func region(_ bytes: [UInt8]) -> [UInt8] {
       bytes + [UInt8](repeating: 0, count: SpoolFormat.regionSize - bytes.count)

@@ -15,8 +15,9 @@ struct MemoryRecord: Equatable {
 
   init(boot: UInt32) { self.boot = boot }
 
-  /// - Parameter bytes: ``size`` bytes. Nil if they are no record of the file with this seed, as in a file of an earlier
-  ///   version.
+  /// Nil if the bytes are no record of the file with this seed, as in a file of an earlier version.
+  ///
+  /// - Parameter bytes: ``size`` bytes.
   init?(_ bytes: [UInt8], seed: UInt32) {
     guard bytes.count == Self.size else { return nil }
     let boot = bytes.withUnsafeBytes { $0.integer(at: 0, as: UInt32.self) }
