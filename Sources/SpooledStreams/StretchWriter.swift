@@ -258,13 +258,12 @@ final class StretchWriter: @unchecked Sendable {
     stretch.keepsWords(in: nil)
     do throws(SpoolError) {
       if hasNewResumption { try commit(sync: true) }
+      if shared != nil { try file?.noteMemory(isNeeded: false) }
     } catch {
       stretch.keepsWords(in: copier.note)
       throw error
     }
-    guard let shared else { return }
-    try file?.noteMemory(isNeeded: false)
-    shared.remove()
+    shared?.remove()
   }
 
   /// If all captured bytes are in the file or acknowledged, records that none is only in memory. The next copy records

@@ -62,8 +62,10 @@ final class CircularMemory: @unchecked Sendable {
     words = .allocate(capacity: 1)
     words.initialize(to: CircularWords(capacity: capacity, startingAt: start, pausedBefore: pausedBefore))
     published = first?.bindMemory(to: CircularWords.self, capacity: 1)
-    published?.initialize(to: CircularWords(capacity: capacity, startingAt: start, pausedBefore: pausedBefore))
-    published?.pointee.label = label
+    if let published {
+      published.initialize(to: CircularWords(capacity: capacity, startingAt: start, pausedBefore: pausedBefore))
+      published.pointee.label = label
+    }
     note = CircularNote(words: words, published: published)
     isComplete = true
     addToSharedMappings()
@@ -131,6 +133,7 @@ final class CircularMemory: @unchecked Sendable {
     words.deallocate()
   }
 
+  /// The pauses of the stream.
   var pauses: PauseRing { PauseRing(words: words, published: published) }
 
   private static func open(_ path: String?) throws(SystemError) -> Int32 {

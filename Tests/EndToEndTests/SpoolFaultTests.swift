@@ -277,6 +277,54 @@ struct SpoolFaultTests {
     withExtendedLifetime(again) {}
   }
 
+  @Test(
+    "data of a killed process that was removed from memory is a loss in each report, from the end of what is on the disk",
+    .enabled(if: Surroundings.mayMount, "mounting a small tmpfs needs CAP_SYS_ADMIN"))
+  func lostMemory() throws {
+    let server = try ServeProcess("\(directory.path)/stored")
+    let address = server.address
+    server.kill()
+    let path = "\(directory.path)/disk"
+    #expect(mkdir(path, 0o700) == 0)
+    let disk = try SpoolDisk(path, size: "8m")
+    let input = try HeldInput("\(directory.path)/input")
+    let client = try StreamProcess(
+      "pipe", "http://\(address)/x.bin",
+      more: [
+        "--spool", "\(path)/spool", "--stream-id", "cam", "--spool-limit", "64MiB", "--buffer", "4MiB",
+        "--sync-interval", "50ms", "--retry-ceiling", "50ms",
+      ], prefix: disk.prefix, input: input.path)
+    let bytes = pattern.bytes(600_000, at: 0)
+    try input.write(Array(bytes[..<100_000]))
+    let folder = disk.outside("spool/cam")
+    try waitUntil("the first bytes are on the disk") {
+      guard let name = try? stretches(folder).first else { return false }
+      return (try? SpoolFile.open("\(folder)/\(name)", access: .readOnly))?.checkpoint.head == 100_000
+    }
+    try disk.fill()
+    try input.write(Array(bytes[100_000...]))
+    try client.event("progress") { ($0.integer("captured") ?? 0) >= bytes.count }
+    _ = try client.line("cannot write to the spool")
+    client.kill()
+    for name in try inMemory(try #require(try stretches(folder).first)) { unlink("/dev/shm/\(name)") }
+    try disk.makeRoom()
+    func report(_ action: String, _ code: Int32, _ text: String) throws {
+      let command = try SluiceProcess(["spool", action, "\(path)/spool"], prefix: disk.prefix)
+      #expect(try command.exitCode() == code, "\(action): \(command.output.text)")
+      #expect(command.output.text.contains { $0.contains(text) }, "\(action): \(command.output.text)")
+    }
+    try report("list", 0, "bytes may be lost")
+    try report("verify", 4, "on may be missing")
+    let again = try ServeProcess("\(directory.path)/stored", address: address)
+    // Each later run reports it again.
+    for _ in 0..<2 { try report("drain", 4, "on may be missing") }
+    let stored = "\(directory.path)/stored"
+    let name = try #require(try fileNames(in: stored).first { $0.hasSuffix(".bin") })
+    let found = try StoredStream.contents("\(stored)/\(name)")
+    #expect(found.count >= 100_000 && bytes.starts(with: found))
+    withExtendedLifetime(again) {}
+  }
+
   private func expectStored(_ streams: [[UInt8]]) throws {
     let stored = "\(directory.path)/stored"
     var found: [[UInt8]] = []

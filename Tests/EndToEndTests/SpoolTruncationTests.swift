@@ -47,13 +47,36 @@ struct SpoolTruncationTests {
     return try #require(path)
   }
 
+  /// The file in memory of a stretch.
+  private func buffer(of file: String) throws -> String {
+    let id = try SpoolFile.open(file, access: .readOnly).id.map { String(UInt16($0) + 0x100, radix: 16).dropFirst() }
+    return "/dev/shm/sluice-\(id.joined())"
+  }
+
+  @Test("a buffer in memory that another program fills with zeros leaves the offsets of the stream as they are")
+  func overwrittenBuffer() throws {
+    let client = try client()
+    let file = try capture(pattern.bytes(100_000, at: 0), upTo: 100_000)
+    let path = try buffer(of: file)
+    var status = stat()
+    #expect(stat(path, &status) == 0)
+    let zeros = [UInt8](repeating: 0, count: Int(status.st_size))
+    let memory = open(path, O_WRONLY | O_CLOEXEC)
+    #expect(write(memory, zeros, zeros.count) == zeros.count && close(memory) == 0)
+    #expect(try capture(pattern.bytes(50_000, at: 100_000), upTo: 150_000) == file)
+    let again = try ServeProcess("\(directory.path)/stored", address: server.address)
+    let last = try client.event("progress") { ($0.integer("acknowledged") ?? 0) >= 150_000 }
+    #expect(last.integer("acknowledged") == 150_000 && last.integer("captured") == 150_000)
+    client.kill()
+    withExtendedLifetime(again) {}
+  }
+
   @Test("a truncated buffer in memory ends the command with 74 and a message, and the spool keeps what it had")
   func buffer() throws {
     let bytes = pattern.bytes(100_000, at: 0)
     let client = try client()
     let file = try capture(bytes, upTo: 100_000)
-    let id = try SpoolFile.open(file, access: .readOnly).id.map { String(UInt16($0) + 0x100, radix: 16).dropFirst() }
-    let buffer = "/dev/shm/sluice-\(id.joined())"
+    let buffer = try buffer(of: file)
     #expect(truncate(buffer, 0) == 0)
     // The next reader of the buffer finds it.
     try input.write(pattern.bytes(1000, at: 100_000))
