@@ -278,7 +278,7 @@ struct SpoolFaultTests {
   }
 
   @Test(
-    "data of a killed process that was removed from memory is a loss in each report, from the end of what is on the disk",
+    "data of a killed process that was removed from memory is a loss in each report",
     .enabled(if: Surroundings.mayMount, "mounting a small tmpfs needs CAP_SYS_ADMIN"))
   func lostMemory() throws {
     let server = try ServeProcess("\(directory.path)/stored")
