@@ -91,7 +91,7 @@ struct LostMemoryTests {
     machine.kill()
     machine.failWrites(with: nil)
     if extent != .memory { return SharedStretch(id: try #require(try storedFile()).id).bufferPath }
-    let folder = try #require(SharedStretch.resolved("\(directory.path)/s"))
+    let folder = SpoolFolder.resolved("\(directory.path)/s")
     let left = SharedStretch.withoutFile(in: folder)
     #expect(left.count == 1 && left.first?.text == "d")
     return SharedStretch(id: try #require(left.first).identity.id).bufferPath
@@ -158,7 +158,7 @@ struct LostMemoryTests {
       if place.hasDescription { try test.change(path + ".stretch", change) }
       let isLost = place.hasData && extent == .partly
       // Before the next process begins, the file itself shows it.
-      let file = try #require(try test.file())
+      let file = try #require(try test.storedFile())
       try file.settleDoubt()
       #expect(try file.hasLostMemory == isLost && file.verify().hasLoss == isLost, "\(extent)")
       #expect(try test.deliver() == (isLost ? Self.inBlocks : Self.total), "\(extent)")
