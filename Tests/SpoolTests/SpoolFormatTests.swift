@@ -494,9 +494,11 @@ struct SpoolFormatTests {
       fail(code)
       #expect(try SpoolEntry.folders(at: "/spool", disk: disk) == ["/spool/a", "/spool/b"])
     }
-    // A file of another kind.
+    // A file of another kind contains no lock.
+    try disk.unlink("/spool/a/lock")
     fail(ENOTDIR)
-    #expect(try SpoolFolder.streams(in: "/spool", disk: disk) == ["b"])
+    let streams = try SpoolFolder.streams(in: "/spool", disk: disk)
+    #expect(streams == ["b"])
   }
 
   @Test("the user of a folder is the process in its lock file, if that is a number")
