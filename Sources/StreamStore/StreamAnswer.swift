@@ -19,10 +19,12 @@ extension StreamAnswer {
   /// The owner of the stream cannot be read now: no client is admitted, and none gets a 403.
   static let unknownStatus = 503
 
-  /// - Parameter file: the name of the complete recording; nil if the stream was discarded.
-  static func complete(_ status: Int, _ standing: Standing, file: String?) -> Response {
-    var body = JSONLine(event: file == nil ? "discarded" : "stored")
-    if let file { body.add("name", file) }
+  /// - Parameters:
+  ///   - isKept: whether the bytes are stored.
+  ///   - file: the name of the complete recording; nil if it has none yet.
+  static func complete(_ status: Int, _ standing: Standing, isKept: Bool = true, file: String?) -> Response {
+    var body = JSONLine(event: isKept ? "stored" : "discarded")
+    if isKept, let file { body.add("name", file) }
     return complete(status, standing, body)
   }
 

@@ -128,12 +128,14 @@ extension StreamStoreHandler {
 
   // MARK: Answers
 
-  func acknowledge(_ stream: any StoredStream, _ status: Int) {
+  /// - Parameter isOpen: whether the recording does not have its final name yet.
+  func acknowledge(_ stream: any StoredStream, _ status: Int, isOpen: Bool = false) {
     leave(stream)
     // The bytes of an upload are counted by its resource.
     if !isUpload { registry.figures.values.acknowledgedBytes += state.keptCount }
-    let file = stream.isKept && stream.isComplete ? stream.name.final : nil
-    respond(StreamAnswer.complete(status, StreamAnswer.Standing(stream), file: file))
+    respond(
+      StreamAnswer.complete(
+        status, StreamAnswer.Standing(stream), isKept: stream.isKept, file: isOpen ? nil : stream.name.final))
   }
 
   func answer(_ status: Int, _ stream: (any StoredStream)?, _ reason: String, retries: Bool) {

@@ -219,7 +219,7 @@ package final class StreamStoreHandler: StreamWorker {
     (event.offset, event.missing) = (stream.length, stream.missing)
     event.reason = "the upload is complete, and the stream is longer: it stays open"
     registry.emit(event)
-    acknowledge(stream, 200)
+    acknowledge(stream, 200, isOpen: true)
   }
 
   private func makeHole(_ length: UInt64, in stream: any StoredStream) -> Bool {

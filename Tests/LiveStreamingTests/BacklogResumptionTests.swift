@@ -143,32 +143,38 @@ struct BacklogResumptionTests: BacklogSuite {
       _ = try connection.body()
       try connection.respond("200 OK", ["Stream-Missing: \(start)"])
     }
-    // More bytes than stay in the buffer after TCP has acknowledged them.
-    let more = 300_000
     try withSession { session throws in
-      var configuration = LiveStreamConfiguration(request: UploadRequest(url: "\(peer.url)/x.bin"))
-      configuration.resumable = .never
-      // The second request begins on demand. All of its bytes fit in its pair, so TCP is not asked about them before
-      // the server confirms the stream.
-      (configuration.retry.initialCeiling, configuration.retry.maximumCeiling) = (.seconds(3600), .seconds(3600))
-      configuration.pairSize = 1 << 20
-      let (source, events) = (try PushedSource(), try EventLog<LiveStreamEvent>())
-      let streamer = try LiveStreamer(source, configuration: configuration, session: session, spool: try spool())
-      streamer.start { events.append($0) }
-      try source.push(patternBytes(pattern, 0, Self.unread))
-      try events.first("the outage") { if case .outage = $0 { true } else { false } }
-      try source.push(patternBytes(pattern, Self.unread, more))
-      streamer.finish()
-      streamer.retryNow()
-      let summary = try events.wait("the end of the stream") { events in
-        if case .ended(let summary)? = events.last { summary } else { nil }
-      }
+      let summary = try captureMore(session, peer.url)
       let missing = try starts.wait("the second request") { $0.count == 2 ? $0[1] : nil }
       #expect(missing > 0 && summary.error?.kind == .unfinished && summary.missingAtServer == missing)
       #expect(summary.progress.unsent == missing && summary.progress.lost == 0)
       #expect(Self.counts(try send(session, .never)) == (1, 1, 0))
     }
-    try checkAll(stored, count: Self.unread + more)
+    try checkAll(stored, count: Self.unread + Self.more)
+  }
+
+  /// More bytes than stay in the buffer after TCP has acknowledged them.
+  private static let more = 300_000
+
+  /// Captures more bytes with a spool after the server has lost the first ones. Returns the summary.
+  private func captureMore(_ session: UploadSession, _ url: String) throws -> StreamSummary {
+    var configuration = LiveStreamConfiguration(request: UploadRequest(url: "\(url)/x.bin"))
+    configuration.resumable = .never
+    // The second request begins on demand. All of its bytes fit in its pair, so TCP is not asked about them before the
+    // server confirms the stream.
+    (configuration.retry.initialCeiling, configuration.retry.maximumCeiling) = (.seconds(3600), .seconds(3600))
+    configuration.pairSize = 1 << 20
+    let (source, events) = (try PushedSource(), try EventLog<LiveStreamEvent>())
+    let streamer = try LiveStreamer(source, configuration: configuration, session: session, spool: try spool())
+    streamer.start { events.append($0) }
+    try source.push(patternBytes(pattern, 0, Self.unread))
+    try events.first("the outage") { if case .outage = $0 { true } else { false } }
+    try source.push(patternBytes(pattern, Self.unread, Self.more))
+    streamer.finish()
+    streamer.retryNow()
+    return try events.wait("the end of the stream") { events in
+      if case .ended(let summary)? = events.last { summary } else { nil }
+    }
   }
 
   @Test("a stretch that was sent from its oldest byte does not stay, although its server lacks bytes")
