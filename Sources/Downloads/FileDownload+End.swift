@@ -77,10 +77,12 @@ extension FileDownload {
     switch result {
     case .success(let verified): end(nil, verified: verified, resumeData: nil)
     case .failure(let error):
+      let isWhole = file.map { $0.written >= machine.count } ?? false
       if let file { machine.lost(from: file.written) }
       let data = error.kind == .corrupt ? nil : resumeData
       // Nothing can continue bytes that are wrong, and without bytes there is nothing to continue.
-      if error.kind == .corrupt || machine.count == 0 || error.kind == .cancelled && data == nil { file?.remove() }
+      let isUseless = data == nil && (!isWhole || error.kind == .cancelled)
+      if error.kind == .corrupt || machine.count == 0 || isUseless { file?.remove() }
       end(error, resumeData: data)
     }
   }

@@ -20,8 +20,7 @@ package final class SpoolFolder: Sendable {
   private let claim: Lock<Claim>
 
   /// One of its members is nil.
-  private struct Claim: @unchecked Sendable {
-    // Unchecked, because a lock guards it.
+  private struct Claim {
     /// The lock in the folder; nil while the disk has no space for it.
     var file: SpoolDescriptor?
     /// The lock in memory until then.

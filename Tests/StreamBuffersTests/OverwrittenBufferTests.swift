@@ -33,7 +33,8 @@ struct OverwrittenBufferTests {
     try #require(count == size)
   }
 
-  @Test("its process knows all offsets and pauses, and no other process uses the file", arguments: [0, 0xff] as [UInt8])
+  @Test(
+    "its process knows all offsets and pauses, and no other process uses the file", arguments: [0, 0xff] as [UInt8])
   func living(byte: UInt8) throws {
     defer { unlink(path) }
     var ends = try buffer()
