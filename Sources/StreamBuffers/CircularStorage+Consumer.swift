@@ -88,12 +88,10 @@ extension CircularStorage {
     var offset = (start + step - 1) / step * step
     guard offset < end, pin(start) == nil else { return }
     defer { unpin() }
-    var count = 0
     while offset < end {
       madvise(address(of: offset), Self.returnStep, MADV_REMOVE)
       offset += step
-      count += 1
     }
-    preparePages(from: (words.pointee.head.load(ordering: .acquiring) + step - 1) / step * step, count: count)
+    preparePages(before: end + UInt64(capacity))
   }
 }

@@ -41,6 +41,8 @@ final class CircularStorage: Sendable {
   /// The maximum number of steps that are prepared ahead of the head. More would allocate again the memory that is
   /// returned after a long outage.
   private static let preparedSteps = 2
+  /// Memory before this offset was prepared. Only the consumer's thread uses it.
+  private let prepared = Atomic<UInt64>(0)
 
   init(_ settings: CircularBuffer.Settings) throws(SystemError) {
     allowsPauses = settings.allowsPauses
@@ -72,7 +74,7 @@ final class CircularStorage: Sendable {
       capacity: capacity, startingAt: settings.start, pausedBefore: settings.pausedBefore, label: settings.label,
       path: settings.path)
     (words, published, base) = (mapping.words, mapping.published, mapping.base)
-    if memory == .returned { preparePages(from: 0, count: Self.preparedSteps) }
+    if memory == .returned { preparePages(before: UInt64(capacity)) }
   }
 
   /// The buffer of a killed process, for reading only. Nothing is written any more.
@@ -137,9 +139,15 @@ final class CircularStorage: Sendable {
   /// Prepares memory where the producer is about to write, so that the capture thread does not stop at a page fault
   /// every few milliseconds. Existing content is unchanged: madvise(2), `MADV_POPULATE_WRITE`. Kernels before 5.14 do
   /// nothing, and the page faults do it.
-  func preparePages(from start: UInt64, count: Int) {
-    for index in 0..<min(count, Self.preparedSteps) {
-      madvise(address(of: start + UInt64(index * Self.returnStep)), Self.returnStep, SLUICE_MADV_POPULATE_WRITE)
+  ///
+  /// - Parameter limit: the offset at which the memory in use begins again.
+  func preparePages(before limit: UInt64) {
+    let step = UInt64(Self.returnStep)
+    let next = (words.pointee.head.load(ordering: .acquiring) + step - 1) / step * step
+    let end = min(next + UInt64(Self.preparedSteps) * step, limit)
+    for offset in stride(from: max(next, prepared.load(ordering: .relaxed)), to: end, by: Self.returnStep) {
+      madvise(address(of: offset), Self.returnStep, SLUICE_MADV_POPULATE_WRITE)
+      prepared.store(offset + step, ordering: .relaxed)
     }
   }
 }
