@@ -28,6 +28,8 @@ struct ChaosOutcome: Sendable {
 
   var status: Int { final?.status ?? 0 }
   var isSuccess: Bool { (200..<300).contains(status) }
+  /// The length of the stream, as the final answer states it.
+  var streamEnd: UInt64? { final?["stream-offset"].flatMap { UInt64($0) } }
   /// The largest offset that was reported.
   var announced: UInt64? { (interims + (final.map { [$0] } ?? [])).compactMap(\.offset).max() }
   var location: String? {

@@ -170,11 +170,15 @@ extension SequenceRun {
   }
 
   /// A 2xx has completed an upload.
-  func completed(_ upload: UploadModel, _ total: UInt64) {
+  ///
+  /// - Parameter streamEnd: the length of its stream at that time; nil if the answer does not state it.
+  func completed(_ upload: UploadModel, _ total: UInt64, streamEnd: UInt64? = nil) {
     upload.phase = .complete(total)
     upload.acknowledged = max(upload.acknowledged, total)
     upload.exact = nil
     let stream = upload.stream
+    // Others have stored more of the stream, so it does not end here.
+    if let streamEnd, streamEnd > upload.base + total, upload.length == nil { return insert(upload.token, stream) }
     if isStored {
       insert(upload.token, stream)
       stream.completeEnd = max(stream.completeEnd ?? 0, upload.base + total)

@@ -38,7 +38,7 @@ extension SequenceRun {
       if let offset = outcome.final?.offset, offset != call.count {
         throw fail("a final answer announces another offset than the stored one", "\(offset), and not \(call.count)")
       }
-      completed(upload, call.count)
+      completed(upload, call.count, streamEnd: outcome.streamEnd)
       return
     }
     if let offset = outcome.final?.offset, offset != call.count, others.isEmpty {
@@ -57,7 +57,7 @@ extension SequenceRun {
   func judgePlain(_ call: Call, _ others: [Call]) throws(Violation) {
     let (outcome, stream) = (call.outcome, call.stream)
     if outcome.isSuccess {
-      let end = outcome.final?["stream-offset"].flatMap { UInt64($0) } ?? call.offset + call.count
+      let end = outcome.streamEnd ?? call.offset + call.count
       guard end >= call.offset + call.count else { throw fail("a plain request is stored in part", outcome.text) }
       guard end <= stream.sentEnd[call.token] else { throw fail("more is stored than was sent", outcome.text) }
       for upload in uploads where upload.stream === stream { (upload.exact, upload.mayBeGone) = (nil, true) }
@@ -124,7 +124,7 @@ extension SequenceRun {
         if let offset = final.offset, offset != end {
           throw fail("a final answer announces another offset than the stored one", "\(offset), and not \(end)")
         }
-        return completed(upload, end)
+        return completed(upload, end, streamEnd: outcome.streamEnd)
       }
       if others.isEmpty || alone, final.offset != end {
         throw fail(
