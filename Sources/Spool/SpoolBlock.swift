@@ -1,5 +1,7 @@
 // One block of a spool file: a header of 32 bytes, and up to 4064 bytes of the stream.
 
+internal import Glibc
+
 /// The bytes of its positions that a block contains: one run, or two with a hole between them.
 struct BlockShape: Equatable {
   /// How many bytes are missing at the front of the payload.
@@ -105,7 +107,7 @@ enum BlockContent: Equatable {
     let computed = checksum(UnsafeRawBufferPointer(rebasing: block[4...]), from: seed)
     let header = BlockHeader(block)
     guard stored == computed else {
-      if !block.contains(where: { $0 != 0 }) {
+      if Self.isZero(block) {
         self = .empty
       } else {
         self = SingleBitErrors.explain(stored ^ computed) ? .flippedBit : .torn
@@ -120,5 +122,11 @@ enum BlockContent: Equatable {
       // If the checksum matches, only other software can have written inconsistent numbers.
       self = header.shape.isPossible && header.shape.length > 0 ? .valid(header.shape) : .torn
     }
+  }
+
+  /// Whether each byte is zero, because the first one is and each equals the one before it: memcmp(3).
+  private static func isZero(_ block: UnsafeRawBufferPointer) -> Bool {
+    guard let base = block.baseAddress, block[0] == 0 else { return false }
+    return memcmp(base, base + 1, block.count - 1) == 0
   }
 }
