@@ -97,6 +97,11 @@ public struct FailedAttempt: Equatable, Sendable {
     /// Another cause, in words.
     case other(String)
 
+    /// Whether the server answered, and not with success.
+    var isRefusal: Bool {
+      if case .response(let status) = self { !(200..<300).contains(status) } else { false }
+    }
+
     /// The cause, in words.
     public var description: String {
       switch self {

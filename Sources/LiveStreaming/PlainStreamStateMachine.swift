@@ -179,8 +179,8 @@ struct PlainStreamStateMachine {
     }
     let unconfirmed = settle(failure.cause, serverOffset: serverOffset, start: start, oldest: supply.oldest)
     reportedUnconfirmed = unconfirmed
-    // For the server, a refused request did not happen.
-    if case .response = failure.cause {} else { partSent = max(partSent, sentUpTo) }
+    // For the server, a refused request did not happen. One that it accepted before its end may have stored its bytes.
+    if !failure.cause.isRefusal { partSent = max(partSent, sentUpTo) }
     // The response to a whole stream is due, so the connection is not idle.
     let isAnswerDue = supply.isFinished && sentUpTo == supply.head
     noteOutage(failure.cause, start: start, isAnswerDue: isAnswerDue, now: now)

@@ -111,13 +111,14 @@ public final class UploadServer: Sendable {
     precondition(isFirst, "an UploadServer can run only once")
     for core in cores { core.value.load(patience: loadPatience / cores.count) }
     for core in cores { core.value.start() }
-    let report: @Sendable (ServerEvent) -> Void = { [cores] event in cores[0].execute { $0.report(event) } }
+    // Weak, because the cores own those that report.
+    let report: @Sendable (ServerEvent) -> Void = { [weak self] event in
+      self?.cores[0].execute { $0.report(event) }
+    }
     shared.reportUnfinished(to: report)
     search?.begin(SearchPlan.Search.allCases)
     findRemovedLater()
-    shared.brokers?.guardian.report { [cores] reason in
-      cores[0].execute { $0.report(ServerEvent(.warning, reason: reason)) }
-    }
+    shared.brokers?.guardian.report { report(ServerEvent(.warning, reason: $0)) }
     shared.beginRetention(report)
     maintainLater()
     acceptor.value.start()

@@ -162,6 +162,8 @@ struct CaseJudgement {
     // TCP has acknowledged bytes that such a server did not keep.
     let wasRead = !leftUnread && !given.contains { !$0.odd.keeps } && !(plan.cell.phase == .head && plan.cutsByReset)
     if isPlain, !wasRead || plan.method == "PUT" && !replaces { return nil }
+    // A server that is too late for a time limit loses what its TCP had acknowledged and it had not read.
+    if isPlain, holes.allSatisfy({ trace.timedOut.contains($0.upperBound) }) { return nil }
     // Bytes that the server has not confirmed are reported.
     if replaces, holes.reduce(0, { $0 + ($1.upperBound - $1.lowerBound) }) <= summary.unconfirmed { return nil }
     return .init(

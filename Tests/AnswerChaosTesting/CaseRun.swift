@@ -29,6 +29,17 @@ struct CaseTrace: Sendable {
   /// The orders to the stream: to cancel, or to finish.
   var orders: [String] = []
   var isLate = false
+  /// The stream offsets at which requests ended because the server was too late.
+  var timedOut: Set<UInt64> {
+    Set(
+      events.compactMap { event in
+        switch event {
+        case .outage(let attempt), .attemptFailed(let attempt):
+          if case .timedOut = attempt.cause { attempt.acknowledged } else { nil }
+        default: nil
+        }
+      })
+  }
 }
 
 /// Used on the session's thread from `start` on; unchecked for that reason.

@@ -72,6 +72,9 @@ struct PlainStreamReplacementTests: PlainStreamSuite {
     #expect(error.kind == .unreachable && second == 80)
   }
 
+  /// A success before the end of the content.
+  private static let early = Verdict.transient(.response(200), retryAfter: nil, serverOffset: nil)
+
   /// URLs that keep only the last request, like a plain server with PUT.
   private struct ReplacingServer {
     var machine = PlainStreamStateMachine(policy: RetryPolicy(), replaces: true)
@@ -120,12 +123,14 @@ struct PlainStreamReplacementTests: PlainStreamSuite {
       case 4:
         guard case .streaming = machine.state else { return }
         let isRefused = random.chance(20)
-        // The server may have received all sent bytes, even if TCP's acknowledgement has not arrived.
+        // The server may have received all sent bytes, even if TCP's acknowledgement has not arrived, and after an early
+        // success it may have stored them.
         if !isRefused, end > start { stored[part] = start..<max(end, stored[part]?.upperBound ?? 0) }
-        perform(
-          machine.requestEnded(
-            isRefused ? PlainStreamReplacementTests.refused() : PlainStreamReplacementTests.lost, supply,
-            sentUpTo: end, now: now, draw: random.next()))
+        let verdict =
+          if isRefused { PlainStreamReplacementTests.refused() } else if random.chance(3) {
+            PlainStreamReplacementTests.early
+          } else { PlainStreamReplacementTests.lost }
+        perform(machine.requestEnded(verdict, supply, sentUpTo: end, now: now, draw: random.next()))
       default: perform(machine.retryIsDue(supply))
       }
     }

@@ -48,11 +48,18 @@ public final class ScriptedServer: Sendable {
         setCloseOnExec(descriptor)
         let (connection, index) = (ServerConnection(descriptor), number)
         number += 1
-        let thread = try? NamedThread("test connection") {
-          try? serve(connection, index)
-          connection.end()
+        serving: while true {
+          do {
+            try NamedThread("test connection") {
+              try? serve(connection, index)
+              connection.end()
+            }.detach()
+            break serving
+          } catch {
+            // The process has its maximum number of threads. The connection waits.
+            usleep(1000)
+          }
         }
-        thread?.detach()
       }
       Glibc.close(socket)
     }.detach()
