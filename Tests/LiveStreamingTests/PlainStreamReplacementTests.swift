@@ -123,8 +123,8 @@ struct PlainStreamReplacementTests: PlainStreamSuite {
       case 4:
         guard case .streaming = machine.state else { return }
         let isRefused = random.chance(20)
-        // The server may have received all sent bytes, even if TCP's acknowledgement has not arrived, and after an early
-        // success it may have stored them.
+        // The server may have received all sent bytes, even if TCP's acknowledgement has not arrived. After an early
+        // success, it may have stored them.
         if !isRefused, end > start { stored[part] = start..<max(end, stored[part]?.upperBound ?? 0) }
         let verdict =
           if isRefused { PlainStreamReplacementTests.refused() } else if random.chance(3) {
