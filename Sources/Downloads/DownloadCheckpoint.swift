@@ -12,7 +12,7 @@ package struct DownloadCheckpoint: Equatable, Sendable {
   /// The part. Its byte count is the number of bytes that are certainly on the disk.
   package var data: DownloadResumeData
   /// The boot of the machine during which this was true.
-  package var boot = Self.currentBoot
+  package var boot = BootIdentifier.current
 
   /// - Parameter data: the part, with the number of bytes on the disk.
   package init(_ data: DownloadResumeData) { self.data = data }
@@ -33,7 +33,7 @@ package struct DownloadCheckpoint: Equatable, Sendable {
 
   /// How many bytes of a part are reliable.
   package func byteCount(ofFileSize size: UInt64) -> UInt64 {
-    boot == Self.currentBoot ? size : min(size, data.byteCount)
+    boot == BootIdentifier.current ? size : min(size, data.byteCount)
   }
 
   /// Whether the file at a path is the part, possibly under another name.
@@ -42,16 +42,6 @@ package struct DownloadCheckpoint: Equatable, Sendable {
     return lstat(path, &status) == 0 && status.st_mode & S_IFMT == S_IFREG && UInt64(status.st_ino) == data.inode
       && (data.birth == nil || data.birth == WallClock(birthOf: path, in: AT_FDCWD)?.sinceEpoch)
   }
-
-  /// Identifies the boot of the machine. If the kernel does not provide it, each process counts as a boot of its own.
-  package static let currentBoot: String = {
-    let descriptor = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC)
-    guard descriptor >= 0 else { return "unknown \(UInt64.random(in: .min ... .max))" }
-    defer { close(descriptor) }
-    var text = [UInt8](repeating: 0, count: 64)
-    let count = max(0, read(descriptor, &text, text.count))
-    return String(decoding: text[..<count].prefix { $0 > 0x20 }, as: UTF8.self)
-  }()
 
   // MARK: As text
 

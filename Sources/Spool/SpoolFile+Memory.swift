@@ -1,7 +1,7 @@
 // A record of whether bytes of a stretch may be only in the memory of the process that captures it. It survives that
 // process, so the next one knows that bytes are lost if the memory is gone.
 
-internal import Glibc
+internal import EventLoops
 
 /// The record. It is written without a sync, because only a process of the same boot needs it: a restart of the machine
 /// clears the memory in any case.
@@ -32,16 +32,9 @@ struct MemoryRecord: Equatable {
     return bytes
   }
 
-  /// A number for the current boot of the machine, never 0.
-  static let currentBoot: UInt32 = {
-    let file = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC)
-    // Without an identifier, no restart is noticed, and the report errs on the side of a loss.
-    guard file >= 0 else { return 1 }
-    defer { close(file) }
-    var text = [UInt8](repeating: 0, count: 64)
-    let count = read(file, &text, text.count)
-    return max(1, checksum(Array(text.prefix(max(0, count)))))
-  }()
+  /// A number for the current boot of the machine, never 0. Without an identifier, no restart is noticed, and the
+  /// report errs on the side of a loss.
+  static let currentBoot = BootIdentifier.kernel.map { max(1, checksum(Array($0.utf8))) } ?? 1
 }
 
 extension SpoolFile {

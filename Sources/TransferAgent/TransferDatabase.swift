@@ -29,7 +29,7 @@ package final class TransferDatabase {
   /// - Parameter boot: identifies the boot of the machine; nil asks the kernel.
   /// - Throws: ``AgentError``: ``AgentError/inUse(_:)`` if another process has the lock.
   package init(directory: String, boot: String? = nil) throws(AgentError) {
-    self.boot = boot ?? DownloadCheckpoint.currentBoot
+    self.boot = boot ?? BootIdentifier.current
     try AgentLocation.makePrivateDirectory(directory)
     let path = directory + "/transfers.db"
     lock = try Self.takeLock(directory + "/agent.lock")

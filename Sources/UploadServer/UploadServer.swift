@@ -45,7 +45,7 @@ public final class UploadServer: Sendable {
     let count = max(1, configuration.threads)
     var configuration = configuration
     configuration.threads = count
-    configuration.bootIdentifier = configuration.bootIdentifier ?? BootIdentifier.read()
+    configuration.bootIdentifier = configuration.bootIdentifier ?? BootIdentifier.current
     let shared = try SharedStorage(configuration)
     self.shared = shared
     let routes = Routes { [onEvent = configuration.onEvent] error, head in

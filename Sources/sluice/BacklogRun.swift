@@ -16,9 +16,11 @@ final class BacklogRun: @unchecked Sendable {
   private let outcome = BacklogOutcome()
 
   /// Opens the spool.
-  init(_ options: SpoolOptions) throws(CommandError) {
+  ///
+  /// - Parameter progress: how the events of the spool are shown.
+  init(_ options: SpoolOptions, _ progress: ProgressKind) throws(CommandError) {
     self.options = options
-    spool = try options.open(outcome)
+    spool = try options.open(outcome, progress)
   }
 
   var exitCode: ExitCode { outcome.exitCode }

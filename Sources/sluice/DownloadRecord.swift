@@ -82,7 +82,7 @@ final class DownloadRecord: Sendable {
     return record.write(
       [
         url, data.validator, "\(data.inode) \(data.birth.map(String.init) ?? "-")", data.length.map(String.init) ?? "-",
-        "\(isSynchronized ? data.byteCount : 0)", DownloadCheckpoint.currentBoot,
+        "\(isSynchronized ? data.byteCount : 0)", BootIdentifier.current,
       ] + (data.digest.map { [$0] } ?? []))
   }
 

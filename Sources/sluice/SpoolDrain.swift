@@ -85,7 +85,7 @@ struct SpoolDrain {
     let progress = try ProgressKind(values)
     let end = folder.lastIndex(of: "/") ?? folder.startIndex
     let options = SpoolOptions(directory: String(folder[..<end]), stream: String(folder[end...].dropFirst()))
-    let spool = try options.open(ending.outcome)
+    let spool = try options.open(ending.outcome, progress)
     guard !spool.backlog.isEmpty else { return nil }
     let url = spool.descriptions.lazy.compactMap { StretchDescription($0)?.url }.first { _ in true }
     let configuration = try Self.configuration(values, url: url ?? "http://localhost/")

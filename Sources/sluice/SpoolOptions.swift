@@ -200,12 +200,18 @@ struct SpoolOptions: Sendable {
 
   /// Opens the spool.
   ///
-  /// - Parameter outcome: learns whether bytes of earlier runs may be lost.
-  func open(_ outcome: BacklogOutcome) throws(CommandError) -> StreamSpool {
+  /// - Parameters:
+  ///   - outcome: learns whether bytes of earlier runs may be lost.
+  ///   - progress: how the events of the spool are shown.
+  func open(_ outcome: BacklogOutcome, _ progress: ProgressKind) throws(CommandError) -> StreamSpool {
     TruncatedBuffer.explain()
     do throws(SpoolError) {
       return try StreamSpool(directory: directory, stream: stream, settings: settings) { event in
-        Console.shared.say(SpoolReport.line(event))
+        if progress == .json {
+          Console.shared.put(SpoolReport.jsonLine(event, time: WallClock.now.iso8601), isRoutine: false)
+        } else {
+          Console.shared.say(SpoolReport.line(event))
+        }
         if event.reportsDoubt { outcome.noteDoubt() }
       }
     } catch {

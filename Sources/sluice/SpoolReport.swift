@@ -30,6 +30,38 @@ enum SpoolReport {
     }
   }
 
+  static func jsonLine(_ event: SpoolEvent, time now: String) -> String {
+    var line: JSONLine
+    switch event {
+    case .failing(let error):
+      line = JSONLine(event: "spool-failing")
+      line.add("error", error.description)
+    case .recovered: line = JSONLine(event: "spool-recovered")
+    case .removed(let path):
+      line = JSONLine(event: "spool-removed")
+      line.add("path", path)
+    case .truncated(let path):
+      line = JSONLine(event: "spool-truncated")
+      line.add("path", path)
+    case .withoutSharedMemory(let error):
+      line = JSONLine(event: "spool-without-memory")
+      line.add("error", error.description)
+    case .damaged(let stretch, let damage):
+      line = JSONLine(event: "spool-damaged")
+      line.add("stretch", stretch)
+      line.add("kind", damage.kind.rawValue)
+      line.add("offset", damage.lostPositions.lowerBound)
+      line.add("length", UInt64(damage.lostPositions.count))
+      line.add("mayLack", damage.kind.leavesDoubt)
+    case .unreadable(let error):
+      line = JSONLine(event: "spool-unreadable")
+      line.add("path", error.path)
+      line.add("error", error.description)
+    }
+    line.add("time", now)
+    return line.line
+  }
+
   private static func loss(_ damage: SpoolDamage) -> String {
     if !damage.lostPositions.isEmpty { return "\(damage.lostPositions.count) bytes are lost." }
     if damage.kind.leavesDoubt {

@@ -85,7 +85,7 @@ struct StreamRun {
         try LiveStreamer(source, configuration: configuration, session: session)
       }
     }
-    let backlog = try BacklogRun(spool)
+    let backlog = try BacklogRun(spool, progress)
     return try run(chosen, backlog) { configuration, session in
       try LiveStreamer(source, configuration: configuration, session: session, spool: backlog.spool)
     }

@@ -66,6 +66,32 @@ struct SpoolReportTests {
     #expect(line(0..<0).contains("(\(kind.rawValue)): \(words)"), "\(line(0..<0))")
   }
 
+  @Test("each event of the spool itself is one line for programs")
+  func eventsForPrograms() {
+    let system = SystemError(operation: "pwritev", code: ENOSPC)
+    let error = SpoolError(.system(system), path: "/spool/s/1.spool")
+    let torn = SpoolDamage(.torn, fileOffset: 4096, lostPositions: 5..<7)
+    let doubt = SpoolDamage(.lostMemory, fileOffset: 4096, lostPositions: 9..<9)
+    let events: [(SpoolEvent, String)] = [
+      (.failing(error), #""spool-failing","error":"\#(error)""#), (.recovered, #""spool-recovered""#),
+      (.removed("/a"), #""spool-removed","path":"/a""#), (.truncated("/a"), #""spool-truncated","path":"/a""#),
+      (.withoutSharedMemory(system), #""spool-without-memory","error":"\#(system.description)""#),
+      (
+        .damaged(stretch: "s", torn),
+        #""spool-damaged","stretch":"s","kind":"torn","offset":5,"length":2,"mayLack":false"#
+      ),
+      (
+        .damaged(stretch: "s", doubt),
+        #""spool-damaged","stretch":"s","kind":"lostMemory","offset":9,"length":0,"mayLack":true"#
+      ),
+      (.unreadable(error), #""spool-unreadable","path":"/spool/s/1.spool","error":"\#(error)""#),
+    ]
+    for (event, members) in events {
+      let line = SpoolReport.jsonLine(event, time: "t")
+      #expect(line.contains(#""event":\#(members),"time":"t"}"#), "\(line)")
+    }
+  }
+
   @Test("an exit code of 0 becomes 4 if bytes may be lost, and other codes stay")
   func doubt() {
     for code in [ExitCode.done, .unavailable] {

@@ -74,19 +74,6 @@ struct DownloadCheckpointTests {
     #expect(expected == nil || copy.found?.validator == "\"a\"" && copy.found?.length == 500)
   }
 
-  @Test("a boot has the identity that the kernel gives it, and the file with it is closed")
-  func boot() async throws {
-    let text = String(decoding: try fileContents("/proc/sys/kernel/random/boot_id"), as: UTF8.self)
-    let identity = String(text.prefix { $0 != "\n" })
-    #expect(identity.utf8.count == 36)
-    // In a process without standard input, the file gets the descriptor 0.
-    await #expect(processExitsWith: .success) { [identity = identity as String] in
-      close(0)
-      guard DownloadCheckpoint.currentBoot == identity, fcntl(0, F_GETFD) < 0 else { exit(1) }
-      exit(0)
-    }
-  }
-
   @Test("an invalid text is not a checkpoint", arguments: Seed.several(4))
   func damaged(seed: Seed) {
     var random = seed.generator

@@ -186,6 +186,40 @@ import Testing
     #expect(client.next == "completed")
   }
 
+  /// What HEAD answers after a silent success of the last append.
+  enum Confirmation: CaseIterable { case complete, partial, missing, silent }
+
+  @Test(
+    "if the protocol is required, HEAD must confirm a 2xx without its fields, also before any acknowledgement",
+    arguments: Confirmation.allCases, [true, false])
+  func requiredProtocol(_ confirmation: Confirmation, _ isFile: Bool) {
+    var client = ClientScript.created(500, isFinished: true) {
+      $0.requiresProtocol = true
+      if isFile { $0.length = 500 }
+    }
+    client.sendAll()
+    client.answer(201, location: ClientScript.other, silent: true)
+    if client.next == "wait" { client.goOn() }
+    #expect(client.next == "HEAD")
+    switch confirmation {
+    case .complete:
+      client.answer(204, ["Upload-Offset": "500", "Upload-Complete": "?1"])
+      #expect(client.next == "PATCH 500")
+      client.answer(204)
+      #expect(client.next == "completed")
+    case .partial:
+      client.answer(204, ["Upload-Offset": "200", "Upload-Complete": "?0"])
+      #expect(client.next == "PATCH 200")
+    case .missing:
+      client.answer(404)
+      while client.next == "wait" { client.goOn() }
+      #expect(client.next == "CREATE")
+    case .silent:
+      client.insist(201, atMost: 20)
+      #expect(client.next == "fail")
+    }
+  }
+
   @Test("a page does not create a new upload")
   func silentCreation() {
     for isFile in [true, false] {

@@ -149,4 +149,24 @@ import Testing
       #expect(client.next == "PATCH 0")
     }
   }
+
+  @Test(
+    "if a portal has named the upload resource, the 404 of the server creates another",
+    arguments: [404, 410], [0, 1, 5, 20])
+  func falseLocation(_ status: Int, _ portalAnswers: Int) {
+    for retries in [false, true] {
+      var client = ClientScript.created(500) { $0.retriesRefusals = retries }
+      client.lose()
+      for _ in 0..<portalAnswers where client.next == "HEAD" {
+        client.answer(200)
+        if client.next == "wait" { client.goOn() }
+      }
+      if client.next == "HEAD" { client.answer(status, [InteropVersion.fieldName: "8", "Upload-Complete": "?0"]) }
+      if client.next == "wait" { client.goOn() }
+      #expect(client.next == (retries || portalAnswers < 8 ? "CREATE" : "fail"), "\(client.last)")
+      guard client.next == "CREATE" else { continue }
+      client.answer(201, location: ClientScript.other)
+      #expect(client.next == "PATCH 0" && client.request?.url == ClientScript.other)
+    }
+  }
 }

@@ -111,7 +111,9 @@ extension UploadClientStateMachine {
     // Only the end of a finished live stream is refused then, so no byte is at stake.
     let isOnlyTheEnd = configuration.length == nil && supply.isFinished && acknowledged == supply.head
     let isStuck = !hasProgressed || isOnlyTheEnd && patience.restarts >= Self.maximumDetours
-    if patience.detours > Self.maximumDetours, isStuck {
+    // A portal may have named an upload resource that never existed. Then the caller limits the time.
+    let mayBeFalse = retriesRefusals && !hasAcknowledged && !resource.isProven
+    if patience.detours > Self.maximumDetours, isStuck, !mayBeFalse {
       return fail(.noProgress(status: status))
     }
     if !resource.isProven, !parts.former.isEmpty { return returnToFormer() }

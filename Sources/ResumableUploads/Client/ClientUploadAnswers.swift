@@ -26,11 +26,12 @@ extension UploadClientStateMachine {
         return detour(answer.status)
       }
       // An answer without any of the protocol's fields is not the upload resource's. A portal and a maintenance page
-      // also answer 200.
+      // also answer 200. If nothing was acknowledged before, a 404 to the HEAD then means that nothing is stored.
       if completeness == nil, claimed == nil, InteropVersion.Named(answer.fields) != .known(server.version),
-        hasAcknowledged
+        hasAcknowledged || configuration.requiresProtocol
       {
-        resource.isFinalResponseUnproved = isFinal(append, answer, sentUpTo: sentUpTo, supply)
+        resource.isFinalResponseUnproved =
+          hasAcknowledged && isFinal(append, answer, sentUpTo: sentUpTo, supply)
         return detour(answer.status)
       }
       prove()
