@@ -27,19 +27,16 @@ struct ManyTasksTests {
       setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
       let count = ManyTasksTests.count
       let arrived = try EventLog<String>()
-      let allRun = DispatchGroup()
-      allRun.enter()
-      let server = try ScriptedServer { connection, _ in
+      let waiting = Lock<[(connection: ServerConnection, path: String)]>([])
+      // No task ends before all of them run.
+      let server = try ScriptedServer(inTurn: true) { connection, _ in
         let head = try connection.head()
         if head.line.hasPrefix("PUT") {
           var rest = 7
           while rest > 0, let bytes = try connection.receive() { rest -= bytes.count }
         }
+        waiting.withLock { $0.append((connection, String(head.line.split(separator: " ")[1]))) }
         arrived.append(head.line)
-        // No task ends before all of them run.
-        allRun.wait()
-        let path = head.line.split(separator: " ")[1]
-        try connection.respond("200 OK", ["Connection: close"], body: String(path))
       }
       let answers = try EventLog<(Int, String)>()
       let session = URLSession(configuration: .default)
@@ -60,7 +57,10 @@ struct ManyTasksTests {
       try ManyTasksTests.check(names.filter { $0 == "sluice-network" }.count == 1, "one network thread: \(names)")
       // The runtime's own threads deliver the calls of the delegates.
       try ManyTasksTests.check(names.count < 30, "tasks have no threads of their own: \(names)")
-      allRun.leave()
+      for (connection, path) in waiting.withLock({ $0 }) {
+        try connection.respond("200 OK", ["Connection: close"], body: path)
+        connection.shutdownWriting()
+      }
       let all = try answers.wait("all responses") { $0.count == count ? $0 : nil }
       for (number, body) in all {
         try ManyTasksTests.check(body == "/\(number)", "task \(number) has its response: \(body)")

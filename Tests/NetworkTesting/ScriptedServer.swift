@@ -25,10 +25,13 @@ public final class ScriptedServer: Sendable {
   /// - Parameters:
   ///   - receiveBuffer: `SO_RCVBUF` of its connections, in bytes. It limits how many unread bytes the server's TCP
   ///     accepts.
+  ///   - inTurn: whether one thread serves all connections, one after the other, for a test with more of them than a
+  ///     process may have threads. `serve` must not wait for another connection. The connection stays open after it,
+  ///     for as long as the test retains it.
   ///   - serve: called on a separate thread for each connection, with its number, from 0. When it returns, a FIN closes
   ///     the connection after the last sent bytes. Its errors are ignored, because the test sees the consequences.
   public init(
-    _ address: Address = .ipv4, receiveBuffer: Int32? = nil,
+    _ address: Address = .ipv4, receiveBuffer: Int32? = nil, inTurn: Bool = false,
     _ serve: @escaping @Sendable (ServerConnection, Int) throws -> Void
   ) throws {
     let (socket, port) = try Self.bind(address, receiveBuffer)
@@ -48,6 +51,10 @@ public final class ScriptedServer: Sendable {
         setCloseOnExec(descriptor)
         let (connection, index) = (ServerConnection(descriptor), number)
         number += 1
+        if inTurn {
+          try? serve(connection, index)
+          continue
+        }
         serving: while true {
           do {
             try NamedThread("test connection") {
