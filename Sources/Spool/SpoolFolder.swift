@@ -30,12 +30,15 @@ package final class SpoolFolder: Sendable {
   /// Creates the folder, and the spool directory if necessary, both with mode 0700. Locks the folder. Removes files
   /// that a killed process had begun to create. Files of other programs stay as they are.
   ///
-  /// - Parameter mayLackSpace: whether a disk without space for the folder or its lock is no error. They are made with
-  ///   the first stretch's file then.
+  /// - Parameters:
+  ///   - mayLackSpace: whether a disk without space for the folder or its lock is no error. They are made with the
+  ///     first stretch's file then.
+  ///   - makesFolder: whether a missing folder is made now. Otherwise, a stream without a folder is locked in memory.
   /// - Throws: ``SpoolError`` with ``SpoolError/Cause/inUse(_:)`` while another process, or another object of this one,
   ///   has locked the folder; with ``SpoolError/Cause/foreignLock`` if the file `lock` is not Sluice's.
   package init(
-    directory: String, stream: String, disk: any SpoolDisk = .system, mayLackSpace: Bool = false
+    directory: String, stream: String, disk: any SpoolDisk = .system, mayLackSpace: Bool = false,
+    makesFolder: Bool = true
   ) throws(SpoolError) {
     guard Self.isValid(stream: stream) else { throw SpoolError(.invalidStreamName, path: "\(directory)/\(stream)") }
     self.stream = stream
@@ -43,18 +46,20 @@ package final class SpoolFolder: Sendable {
     self.directory = directory
     path = "\(directory)/\(stream)"
     var claim = Claim()
+    // Whether a lock in memory replaces the one that this error prevents.
+    func isReplaced(_ failure: SpoolError) -> Bool {
+      mayLackSpace && failure.isLackOfSpace || !makesFolder && failure.code == ENOENT
+    }
     do throws(SpoolError) {
-      claim.file = try Self.lock(directory, path, disk, looksInMemory: true)
+      claim.file = try Self.lock(directory, path, disk, looksInMemory: true, makesFolder: makesFolder)
     } catch let failure {
-      guard mayLackSpace, failure.isLackOfSpace, let inMemory = try LockInMemory.take(for: path, creates: true) else {
-        throw failure
-      }
+      guard isReplaced(failure), let inMemory = try LockInMemory.take(for: path, creates: true) else { throw failure }
       // Another process may have found space before this one had a lock. Its own check comes after its lock as well, so
       // at least one of the two finds the other.
       do throws(SpoolError) {
-        claim.file = try Self.lock(directory, path, disk, looksInMemory: false)
+        claim.file = try Self.lock(directory, path, disk, looksInMemory: false, makesFolder: makesFolder)
       } catch {
-        guard error.isLackOfSpace else { throw error }
+        guard isReplaced(error) else { throw error }
         claim.inMemory = inMemory
       }
     }
@@ -67,16 +72,18 @@ package final class SpoolFolder: Sendable {
   func complete() throws(SpoolError) {
     try claim.withLock { claim throws(SpoolError) in
       guard claim.file == nil else { return }
-      claim.file = try Self.lock(directory, path, disk, looksInMemory: false)
+      claim.file = try Self.lock(directory, path, disk, looksInMemory: false, makesFolder: true)
       claim.inMemory = nil
     }
   }
 
-  /// Makes the folder, and locks it.
+  /// Locks the folder.
   ///
-  /// - Parameter looksInMemory: whether another process may have a lock in memory.
+  /// - Parameters:
+  ///   - looksInMemory: whether another process may have a lock in memory.
+  ///   - makesFolder: whether the folder is made first if it is missing. Otherwise, the error is `ENOENT`.
   private static func lock(
-    _ directory: String, _ path: String, _ disk: any SpoolDisk, looksInMemory: Bool
+    _ directory: String, _ path: String, _ disk: any SpoolDisk, looksInMemory: Bool, makesFolder: Bool
   ) throws(SpoolError) -> SpoolDescriptor {
     let lockPath = "\(path)/\(lockName)"
     let lock: SpoolDescriptor
@@ -84,8 +91,10 @@ package final class SpoolFolder: Sendable {
     if let found = try? SpoolDescriptor(lockPath, flags: O_RDWR | O_NOFOLLOW, disk: disk) {
       lock = found
     } else {
-      try makeFolder(directory, disk: disk)
-      try makeFolder(path, disk: disk)
+      if makesFolder {
+        try makeFolder(directory, disk: disk)
+        try makeFolder(path, disk: disk)
+      }
       lock = try SpoolDescriptor(lockPath, flags: O_RDWR | O_CREAT | O_NOFOLLOW, disk: disk)
     }
     guard try lock.lock() else { throw SpoolError(.inUse(process(in: lock)), path: path) }

@@ -91,26 +91,30 @@ struct SharedStretch: Sendable {
   ///   - folder: the folder of the stream.
   ///   - fileNames: the names of the files of its other stretches.
   static func withoutFile(in folder: String, besides fileNames: Set<String> = []) -> [Description] {
-    let (folder, names) = (SpoolFolder.resolved(folder), Self.names())
-    let described = descriptions(names).filter { $0.folder == folder && !fileNames.contains($0.identity.fileName) }
+    let folder = SpoolFolder.resolved(folder)
+    return all(searching: [folder], besides: fileNames)
+      .filter { $0.folder == folder && !fileNames.contains($0.identity.fileName) && isLeft($0) }
+  }
+
+  /// All described stretches, in any folder, and those of some folders whose descriptions are gone, oldest first. Those
+  /// of running processes are among them. Nothing is changed.
+  ///
+  /// - Parameters:
+  ///   - folders: resolved paths. Without a description, a buffer shows only whether it belongs to a given folder.
+  ///   - fileNames: the names of the files of other stretches in these folders.
+  static func all(searching folders: Set<String>, besides fileNames: Set<String>) -> [Description] {
+    let names = (try? SystemSpoolDisk().names(in: folder)) ?? []
+    let described = names.filter { $0.hasPrefix(prefix) && $0.hasSuffix(suffix) }.compactMap { read($0) }
     let identifiers = Set(described.map(\.identity.id))
     // A file's name ends with half of the digits in the buffer's name.
     let others = Set(fileNames.map { $0.dropLast(".spool".count).suffix(16) })
+    let sums = Dictionary(folders.map { (SpoolFolder.sum(of: $0), $0) }) { first, _ in first }
     let undescribed = names.filter { !others.contains($0.dropFirst(prefix.count).prefix(16)) }
       .compactMap { identifier($0) }.filter { !identifiers.contains($0) }
-      .compactMap { withoutDescription($0, folder) }
-    return (described.filter { isLeft($0) } + undescribed)
+      .compactMap { withoutDescription($0, sums) }
+    return (described + undescribed)
       .sorted { ($0.identity.created, $0.identity.fileName) < ($1.identity.created, $1.identity.fileName) }
   }
-
-  /// The descriptions in all folders, including those of running processes.
-  static func allDescriptions() -> [Description] { descriptions(names()) }
-
-  private static func descriptions(_ names: [String]) -> [Description] {
-    names.filter { $0.hasPrefix(prefix) && $0.hasSuffix(suffix) }.compactMap { read($0) }
-  }
-
-  private static func names() -> [String] { (try? SystemSpoolDisk().names(in: folder)) ?? [] }
 
   /// Whether the process of a stretch has captured anything. If not, its description is removed.
   private static func isLeft(_ description: Description) -> Bool {
@@ -120,9 +124,13 @@ struct SharedStretch: Sendable {
     return false
   }
 
-  /// The stretch of a buffer that belongs to a folder and still has bytes; nil for any other buffer.
-  private static func withoutDescription(_ id: [UInt8], _ folder: String) -> Description? {
-    guard let remains = (try? SharedStretch(id: id).remains()) ?? nil, remains.oldest < remains.head else { return nil }
+  /// The stretch of a buffer that belongs to one of these folders and still has bytes; nil for any other buffer.
+  ///
+  /// - Parameter folders: resolved paths, by their ``Spool/SpoolFolder/sum(of:)``.
+  private static func withoutDescription(_ id: [UInt8], _ folders: [UInt64: String]) -> Description? {
+    guard let remains = (try? SharedStretch(id: id).remains()) ?? nil, remains.oldest < remains.head,
+      let folder = folders[remains.label.second]
+    else { return nil }
     let created = Int64(clamping: remains.label.first)
     guard remains.label == label(created: created, folder: folder),
       let identity = StretchIdentity(id: id, created: created)

@@ -64,26 +64,27 @@ enum SpoolCommand {
     }
     if action == .drain { try SpoolDrain.check(values) }
     // The path as the kernel resolves it. "." does not contain the stream's name.
-    guard let resolved = realpath(path, nil) else {
-      throw CommandError(.noInput, "cannot open \(path.shown): \(String(cString: strerror(errno))).")
+    let place = SpoolFolder.resolved(path)
+    let others = StretchInMemory.all(at: place)
+    let code = access(path, F_OK) == 0 ? 0 : errno
+    // The disk may have had no space for the folders of a stretch that is only in memory.
+    guard code == 0 || code == ENOENT && !others.isEmpty else {
+      throw CommandError(.noInput, "cannot open \(path.shown): \(String(cString: strerror(code))).")
     }
-    defer { free(resolved) }
-    let place = String(cString: resolved)
-    let entries: [SpoolEntry]
+    var entries: [SpoolEntry] = []
     var folders: [String] = []
     var failures: [SpoolError] = []
     do throws(SpoolError) {
       // All stretches are removed, or none. The other actions do without the streams that cannot be read.
-      if action == .remove {
+      if action == .remove, code == 0 {
         entries = try SpoolEntry.all(at: place)
-      } else {
+      } else if code == 0 {
         entries = try SpoolEntry.all(at: place, unreadable: { failures.append($0) })
       }
-      if action == .drain { folders = try SpoolEntry.folders(at: place) }
+      if action == .drain, code == 0 { folders = try SpoolEntry.folders(at: place) }
     } catch {
       throw commandError("read", error)
     }
-    let others = StretchInMemory.all(at: place)
     if entries.isEmpty, failures.isEmpty, others.isEmpty, !values.has("json") {
       Console.shared.say("the spool \(path.shown) is empty")
     }
@@ -91,16 +92,17 @@ enum SpoolCommand {
     for folder in others.map(\.entry.folder) where !folders.contains(folder) { folders.append(folder) }
     if action == .drain { return try SpoolDrain(folders: folders, values: values).run() }
     if action == .remove {
-      return try SpoolRemoval(entries, isForced: values.has("force"), isJSON: values.has("json")).run()
+      return try SpoolRemoval(entries, others, isForced: values.has("force"), isJSON: values.has("json")).run()
     }
     let report = StretchReport(isJSON: values.has("json"))
-    var code = examine(entries, action, report)
-    for other in others { report.list(other) }
+    var result = examine(entries, action, report)
+    let ofOthers = examine(others, action, report)
+    if result == .done || ofOthers == .inputOutput { result = ofOthers }
     for failure in failures {
       report.failed(SpoolEntry(folder: failure.path), failure)
-      code = .inputOutput
+      result = .inputOutput
     }
-    return code
+    return result
   }
 
   /// Prints the stretches for an action that only reads.
@@ -123,6 +125,22 @@ enum SpoolCommand {
         report.failed(entry, error)
         if code != .inputOutput { code = error.code != nil ? .inputOutput : action == .verify ? .dataLost : .badData }
       }
+    }
+    return code
+  }
+
+  /// Lists the stretches that are only in memory, for an action that only reads.
+  private static func examine(_ stretches: [StretchInMemory], _ action: Action, _ report: StretchReport) -> ExitCode {
+    var code = ExitCode.done
+    for stretch in stretches {
+      let content = stretch.user == .nobody ? stretch.content() : nil
+      if case .unreadable(let error)? = content {
+        report.failed(stretch.entry, error)
+        code = .inputOutput
+        continue
+      }
+      report.list(stretch, content)
+      if action == .verify, content == .lost, code == .done { code = .dataLost }
     }
     return code
   }

@@ -6,11 +6,13 @@ internal import SpooledStreams
 /// Removes stretches: all of them, or none with an error.
 struct SpoolRemoval {
   private let entries: [SpoolEntry]
+  private let others: [StretchInMemory]
   private let isForced: Bool
   private let report: StretchReport
 
-  init(_ entries: [SpoolEntry], isForced: Bool, isJSON: Bool) {
-    self.entries = entries
+  /// - Parameter others: the stretches without a file.
+  init(_ entries: [SpoolEntry], _ others: [StretchInMemory], isForced: Bool, isJSON: Bool) {
+    (self.entries, self.others) = (entries, others)
     self.isForced = isForced
     report = StretchReport(isJSON: isJSON)
   }
@@ -19,19 +21,32 @@ struct SpoolRemoval {
     // The locks are kept until everything is removed.
     var folders: [String: SpoolFolder] = [:]
     do throws(SpoolError) {
-      for entry in entries where folders[entry.folder] == nil {
-        // A full disk is a reason to remove something.
-        folders[entry.folder] = try SpoolFolder(directory: entry.directory, stream: entry.stream, mayLackSpace: true)
+      for entry in entries + others.map(\.entry) where folders[entry.folder] == nil {
+        // A full disk is a reason to remove something. A stretch that is only in memory needs no folder.
+        folders[entry.folder] = try SpoolFolder(
+          directory: entry.directory, stream: entry.stream, mayLackSpace: true, makesFolder: false)
       }
     } catch { throw Self.commandError("lock", error) }
-    if !isForced { for entry in entries { try checkIsAcknowledged(entry) } }
+    // Another process may have used it before this one had the lock. Its memory has what the file lacks.
+    for stretch in others where stretch.hasFile {
+      throw CommandError(.busy, "cannot remove \(stretch.entry.path.shown): it has a file now. Try again.")
+    }
+    if !isForced {
+      for entry in entries { try checkIsAcknowledged(entry) }
+      for stretch in others { try checkIsAcknowledged(stretch) }
+    }
     for entry in entries {
       do throws(SpoolError) {
         let file = try? SpoolFile.open(entry.path, access: .readOnly)
         try entry.remove { file?.removeFromMemory() }
       } catch { throw Self.commandError("remove", error) }
-      report.removed(entry)
+      report.removed(entry, wasOnlyInMemory: false)
     }
+    for stretch in others {
+      stretch.remove()
+      report.removed(stretch.entry, wasOnlyInMemory: true)
+    }
+    withExtendedLifetime(folders) {}
     return .done
   }
 
@@ -49,21 +64,36 @@ struct SpoolRemoval {
       try file.settleDoubt()
       isAcknowledged = file.oldest == file.head && file.byteCountInMemory == 0
       mayLackBytes = file.mayLackBytes
-    } catch {
-      throw CommandError(
-        .inputOutput, "cannot remove \(entry.path.shown): \(SpoolCommand.reason(error)). Use --force to remove it.")
+    } catch { throw Self.unreadable(entry, error) }
+    guard isAcknowledged else { throw Self.unacknowledged(entry) }
+    guard !mayLackBytes else { throw Self.damaged(entry) }
+  }
+
+  private func checkIsAcknowledged(_ stretch: StretchInMemory) throws(CommandError) {
+    switch stretch.content() {
+    case .bytes(0): break
+    case .bytes: throw Self.unacknowledged(stretch.entry)
+    case .lost: throw Self.damaged(stretch.entry)
+    case .unreadable(let error): throw Self.unreadable(stretch.entry, error)
     }
-    guard isAcknowledged else {
-      throw CommandError(
-        .notPermitted,
-        "cannot remove \(entry.path.shown): the server has not acknowledged all of it. Use --force to remove it and lose the rest."
-      )
-    }
-    guard !mayLackBytes else {
-      throw CommandError(
-        .notPermitted,
-        "cannot remove \(entry.path.shown): it is damaged, and bytes may be lost. Use --force to remove what is left of it."
-      )
-    }
+  }
+
+  private static func unreadable(_ entry: SpoolEntry, _ error: SpoolError) -> CommandError {
+    CommandError(
+      .inputOutput, "cannot remove \(entry.path.shown): \(SpoolCommand.reason(error)). Use --force to remove it.")
+  }
+
+  private static func unacknowledged(_ entry: SpoolEntry) -> CommandError {
+    CommandError(
+      .notPermitted,
+      "cannot remove \(entry.path.shown): the server has not acknowledged all of it. Use --force to remove it and lose the rest."
+    )
+  }
+
+  private static func damaged(_ entry: SpoolEntry) -> CommandError {
+    CommandError(
+      .notPermitted,
+      "cannot remove \(entry.path.shown): it is damaged, and bytes may be lost. Use --force to remove what is left of it."
+    )
   }
 }

@@ -39,22 +39,28 @@ struct StretchReport {
   }
 
   /// Lists a stretch that has no file.
-  func list(_ stretch: StretchInMemory) {
+  ///
+  /// - Parameter content: nil while a process uses the stream and changes it.
+  func list(_ stretch: StretchInMemory, _ content: StretchInMemory.Content?) {
     var user: (isThere: Bool, process: Int32?) = (false, nil)
     if case .process(let process) = stretch.user { user = (true, process) }
+    var byteCount: UInt64?
+    if case .bytes(let count)? = content { byteCount = count }
     if isJSON {
       var line = JSONLine(event: "stretch-in-memory")
       line.add("stream", stretch.entry.stream)
       line.add("path", stretch.entry.path)
       line.add("started", time(stretch.created))
-      line.add("memory_bytes", stretch.byteCount)
+      line.add("memory_bytes", byteCount)
+      line.add("bytes_may_be_lost", content == .lost)
       line.add("in_use", user.isThere)
       line.add("process", user.process)
       return Console.shared.put(line.line)
     }
     var facts = ["started \(time(stretch.created))"]
-    if let count = stretch.byteCount { facts.append("\(Units.text(bytes: count)) not acknowledged") }
+    if let byteCount { facts.append("\(Units.text(bytes: byteCount)) not acknowledged") }
     facts.append("only in memory, without a file")
+    if content == .lost { facts.append("bytes may be lost") }
     if user.isThere { facts.append("in use by process \(user.process.map(String.init) ?? "unknown")") }
     Console.shared.put("\(stretch.entry.path.escaped)\n    \(facts.joined(separator: ", "))")
   }
@@ -118,14 +124,16 @@ struct StretchReport {
     return found.hasLoss
   }
 
-  func removed(_ entry: SpoolEntry) {
+  /// - Parameter wasOnlyInMemory: whether it had no file.
+  func removed(_ entry: SpoolEntry, wasOnlyInMemory: Bool) {
     if isJSON {
       var line = JSONLine(event: "removed")
       line.add("stream", entry.stream)
       line.add("path", entry.path)
+      line.add("only_in_memory", wasOnlyInMemory)
       Console.shared.put(line.line)
     } else {
-      Console.shared.put("removed \(entry.path.escaped)")
+      Console.shared.put("removed \(entry.path.escaped)\(wasOnlyInMemory ? ", which was only in memory" : "")")
     }
   }
 
