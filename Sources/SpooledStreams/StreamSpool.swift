@@ -117,6 +117,9 @@ public final class StreamSpool: Sendable {
         buffer.path = nil
         ends = try CircularBuffer.makeCopied(buffer)
       }
+      // Before the first byte, because the thread may be busy with the backlog for a while. After the buffer was made,
+      // so that a process that is killed between the two has lost nothing. If this fails, the first copy does it.
+      try? file?.noteMemory(isNeeded: true)
       let isEager = buffer.path == nil
       let writer = StretchWriter(
         file: file, stretch: stretch, copier: ends.copier, shared: shared, patience: settings.readingPatience,

@@ -131,7 +131,7 @@ final class StretchWriter: @unchecked Sendable {
           wrote(file)
         case .bytes(let count):
           defer { wrote(file) }
-          // Before anything else, because the disk may refuse the bytes themselves.
+          // Again if it was settled. Before anything else, because the disk may refuse the bytes themselves.
           try file.noteMemory(isNeeded: true)
           guard makeRoom(UInt64(count), file) else { throw SpoolError(.full, path: file.path) }
           let bytes = UnsafeRawBufferPointer(rebasing: buffer.prefix(count))

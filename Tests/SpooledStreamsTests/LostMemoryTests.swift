@@ -26,6 +26,8 @@ struct LostMemoryTests {
   enum Extent: CaseIterable, Sendable {
     /// The disk had no space for a file.
     case memory
+    /// The disk has a file without any of them, because the spool's thread was busy from the start on.
+    case start
     /// The disk has complete blocks only.
     case partly
     case disk
@@ -33,6 +35,9 @@ struct LostMemoryTests {
 
   private static let total: UInt64 = 10_000
   private static let inBlocks: UInt64 = 2 * 4064
+  /// The size of the buffer in memory. Once a quarter of it is full, the spool's thread copies, however long the
+  /// interval is. ``total`` is more than that.
+  private static let capacity = 32 << 10
   private let directory: TemporaryDirectory
   private let machine: SpoolMachine
   private let events: EventLog<SpoolEvent>
@@ -76,11 +81,15 @@ struct LostMemoryTests {
     machine.kill()
     if extent == .memory { machine.failWrites(with: ENOSPC) }
     let spool = try open(extent == .partly ? .seconds(3600) : .milliseconds(10))
-    let buffer = try spool.begin(description: "d", capacity: 64 << 10, overflow: .refuse)
+    // Until then, the spool's thread does nothing else.
+    let isKilled = EndSignal()
+    defer { isKilled.signal() }
+    if extent == .start { spool.open("none") { _ in isKilled.wait() } }
+    let buffer = try spool.begin(description: "d", capacity: Self.capacity, overflow: .refuse)
     guard var ends = buffer.takeEnds() else { throw SpooledStretchTests.Failure(reason: "taken already") }
     write(Int(Self.total), &ends.producer)
     switch extent {
-    case .memory: break
+    case .memory, .start: break
     case .partly: try SpoolDirectory.wait(for: "complete blocks") { try storedFile()?.head == Self.inBlocks }
     case .disk:
       try SpoolDirectory.wait(for: "everything on the disk") {
@@ -150,19 +159,21 @@ struct LostMemoryTests {
     "is reported with its offset, unless all of it was on the disk, and the rest is sent",
     arguments: Change.allCases, Place.allCases)
   func lost(change: Change, place: Place) throws {
-    for extent in [Extent.partly, .disk] {
+    for extent in [Extent.start, .partly, .disk] {
       let test = try LostMemoryTests()
       let path = try test.capture(extent)
       defer { unlink(path) }
       if place.hasData { try test.change(path, change) }
       if place.hasDescription { try test.change(path + ".stretch", change) }
-      let isLost = place.hasData && extent == .partly
+      let isLost = place.hasData && extent != .disk
+      let onDisk: UInt64 = extent == .start ? 0 : Self.inBlocks
       // Before the next process begins, the file itself shows it.
       let file = try #require(try test.storedFile())
       try file.settleDoubt()
       #expect(try file.hasLostMemory == isLost && file.verify().hasLoss == isLost, "\(extent)")
-      #expect(try test.deliver() == (isLost ? Self.inBlocks : Self.total), "\(extent)")
-      #expect(test.doubts == (isLost ? [Self.inBlocks] : []), "\(extent): \(test.events.all)")
+      let rest: UInt64? = !isLost ? Self.total : onDisk > 0 ? onDisk : nil
+      #expect(try test.deliver() == rest, "\(extent)")
+      #expect(test.doubts == (isLost ? [onDisk] : []), "\(extent): \(test.events.all)")
       // The file stays for the operator. Nothing of it is sent again, and each run reports the loss.
       let count = test.events.all.count
       #expect(try test.deliver() == nil, "\(extent)")
@@ -212,8 +223,8 @@ struct LostMemoryTests {
     // The words stay.
     var status = stat()
     #expect(stat(path, &status) == 0)
-    let start = Int(status.st_size) - (64 << 10)
-    try overwrite(path, [UInt8](repeating: 0, count: 64 << 10), at: start)
+    let start = Int(status.st_size) - Self.capacity
+    try overwrite(path, [UInt8](repeating: 0, count: Self.capacity), at: start)
     #expect(try deliver() == Self.inBlocks)
     #expect(doubts == [Self.inBlocks], "\(events.all)")
   }
@@ -239,6 +250,22 @@ struct LostMemoryTests {
     }
     #expect(try deliver() == Self.total)
     #expect(try stretches() == [] && doubts.isEmpty, "\(events.all)")
+  }
+
+  @Test("is a possible loss before the first byte is captured, and none after an interval without one")
+  func recorded() throws {
+    let spool = try open()
+    let isRecorded = EndSignal()
+    defer { isRecorded.signal() }
+    // The spool's thread does nothing else until then.
+    spool.open("none") { _ in isRecorded.wait() }
+    let buffer = try spool.begin(description: "d", capacity: Self.capacity, overflow: .refuse)
+    let file = try #require(try storedFile())
+    #expect(file.needsMemory && !file.needsNoMemory)
+    isRecorded.signal()
+    try SpoolDirectory.wait(for: "no need for memory") { try storedFile()?.needsNoMemory == true }
+    #expect(try spool.finish(buffer.stretch, isDelivered: true) == 0)
+    #expect(events.all.isEmpty, "\(events.all)")
   }
 
   @Test("is no loss if the server has acknowledged all of it")
