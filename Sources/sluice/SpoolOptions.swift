@@ -198,6 +198,12 @@ struct SpoolOptions: Sendable {
     return most - min(most, StreamSpool.sizeBesidesLimit(buffer: buffer))
   }
 
+  /// Whether a buffer of this size leaves no space for the smallest limit, and a smaller buffer would.
+  static func isTooLarge(buffer: Int) -> Bool {
+    let smallest = UInt64(smallestLimit)
+    return mostInLargestFile(besides: buffer) < smallest && mostInLargestFile(besides: 0) >= smallest
+  }
+
   /// Opens the spool.
   ///
   /// - Parameters:

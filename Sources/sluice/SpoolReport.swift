@@ -86,7 +86,8 @@ enum SpoolReport {
     }
   }
 
-  static func commandError(_ error: SpoolError) -> CommandError {
+  /// - Parameter buffer: the size of the stream's buffer in memory, in bytes; 0 if there is none.
+  static func commandError(_ error: SpoolError, buffer: Int = 0) -> CommandError {
     switch error.cause {
     case .inUse(let process):
       let user = process.map { "process \($0)" } ?? "another process"
@@ -97,9 +98,10 @@ enum SpoolReport {
     case .invalidStreamName:
       return .usage("--stream-id: invalid name. Write 1 to 64 characters of A-Z a-z 0-9 . _ -, with no leading dot.")
     case .system(let failure) where failure.code == EFBIG:
+      let option = SpoolOptions.isTooLarge(buffer: buffer) ? "--buffer" : "--spool-limit"
       return CommandError(
         .inputOutput,
-        "the spool's file would be too large (\(error)): the file system, or a limit of this process, allows no file of this size. Choose a smaller --spool-limit, or raise the limit with ulimit -f."
+        "the spool's file would be too large (\(error)): the file system, or a limit of this process, allows no file of this size. Choose a smaller \(option), or raise the limit with ulimit -f."
       )
     case .system(let failure):
       let remedy = SystemError.remedy(forLimit: failure.code) ?? "Check --spool."

@@ -164,7 +164,7 @@ struct StreamRun {
     } catch let error as CommandError {
       throw error
     } catch let error as SpoolError {
-      throw SpoolReport.commandError(error)
+      throw SpoolReport.commandError(error, buffer: configuration.buffer.byteCount)
     } catch {
       throw CommandError(machine: error, size: action == .streaming ? "--buffer" : nil)
     }

@@ -154,6 +154,14 @@ struct SpoolTruncationTests {
     #expect(!line.contains("--spool-limit") && line.contains("--buffer") == !options.isEmpty, "\(line)")
   }
 
+  @Test("a buffer that fits with no --spool-limit into the limit of the process is an error that names it")
+  func tooLargeBuffer() throws {
+    let client = try client(["--spool-limit", "1MiB", "--buffer", "19MiB"], prefix: limited(20 << 20))
+    #expect(try client.exitCode(limit: .seconds(60)) == 74)
+    let line = try #require(client.output.text.first { $0.contains("File too large") }, "\(client.output.text)")
+    #expect(line.contains("smaller --buffer") && line.contains("ulimit -f"), "\(line)")
+  }
+
   @Test("a file that would be too large is an error that names the remedy", arguments: [32 << 20, 10_000])
   func tooLarge(limit: Int) throws {
     let client = try client(prefix: limited(limit))
