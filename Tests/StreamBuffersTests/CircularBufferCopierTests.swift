@@ -177,8 +177,7 @@ struct CircularBufferCopierTests {
     var random = seed.generator
     let path = "/dev/shm/sluice-test-\(getpid())-\(String(seed.value, radix: 16))"
     defer { unlink(path) }
-    var settings = CircularBuffer.Settings(capacity: 16 << 10)
-    (settings.hasCopier, settings.path, settings.allowsPauses) = (true, path, true)
+    var settings = CircularBuffer.Settings.inFile(path)
     (settings.overflow, settings.start) = (
       random.chance(50) ? .dropOldest : .refuse, UInt64(random.size(upTo: 1 << 20))
     )
@@ -215,8 +214,7 @@ struct CircularBufferCopierTests {
     var random = seed.generator
     let path = "/dev/shm/sluice-test-pauses-\(getpid())-\(String(seed.value, radix: 16))"
     defer { unlink(path) }
-    var settings = CircularBuffer.Settings(capacity: 16 << 10)
-    (settings.hasCopier, settings.path, settings.allowsPauses) = (true, path, true)
+    var settings = CircularBuffer.Settings.inFile(path)
     settings.pausedBefore = UInt64(random.size(upTo: 1000))
     var ends = try CircularBuffer.makeCopied(settings)
     var (pauses, passed, note): ([CircularBuffer.Pause], Int, String?) = ([], 0, nil)
@@ -254,9 +252,7 @@ struct CircularBufferCopierTests {
   func adopted() throws {
     let path = "/dev/shm/sluice-test-adopted-\(getpid())"
     defer { unlink(path) }
-    var settings = CircularBuffer.Settings(capacity: 16 << 10)
-    (settings.hasCopier, settings.path, settings.allowsPauses) = (true, path, true)
-    var ends = try CircularBuffer.makeCopied(settings)
+    var ends = try CircularBuffer.makeCopied(.inFile(path))
     func write(_ count: Int) {
       let head = ends.producer.head
       _ = ends.producer.write(minimum: count, maximum: count) { span in
@@ -289,9 +285,7 @@ struct CircularBufferCopierTests {
   func adoptedWithPauses() throws {
     let path = "/dev/shm/sluice-test-waiting-\(getpid())"
     defer { unlink(path) }
-    var settings = CircularBuffer.Settings(capacity: 16 << 10)
-    (settings.hasCopier, settings.path, settings.allowsPauses) = (true, path, true)
-    var ends = try CircularBuffer.makeCopied(settings)
+    var ends = try CircularBuffer.makeCopied(.inFile(path))
     func pause() -> Bool {
       _ = ends.producer.write(minimum: 10, maximum: 10) { _ in 10 }
       return ends.producer.pause(700)
@@ -306,17 +300,6 @@ struct CircularBufferCopierTests {
     let next = try CircularBuffer.makeFinished(remains, from: remains.passed, backing: NoBacking())
     let found = next.copier.pauses(from: remains.passed)
     #expect(found.byteCountBefore == 0 && found.ahead.count == 17)
-  }
-
-  /// A backing that keeps nothing.
-  private final class NoBacking: CircularBacking {
-    var oldest: UInt64 { 0 }
-    var capacity: Int { 0 }
-    func read(
-      at offset: UInt64, maximum: Int, oldestInMemory: UInt64
-    ) -> CircularBuffer.Consumer.ReadResult<UnsafeRawBufferPointer> { .overwritten(oldest: oldestInMemory) }
-    func isMissing(at offset: UInt64) -> Bool { false }
-    func release(upTo offset: UInt64) {}
   }
 
   @Test("a file that is not a buffer, is truncated or has another version is refused")

@@ -12,9 +12,7 @@ struct OverwrittenBufferTests {
 
   /// 5000 bytes, a pause and 1000 bytes, of which the first 2000 are released.
   private func buffer() throws -> CircularBuffer.CopiedEnds {
-    var settings = CircularBuffer.Settings(capacity: 64 << 10)
-    (settings.hasCopier, settings.allowsPauses, settings.path) = (true, true, path)
-    var ends = try CircularBuffer.makeCopied(settings)
+    var ends = try CircularBuffer.makeCopied(.inFile(path, capacity: 64 << 10))
     _ = ends.producer.write(minimum: 5000, maximum: 5000) { _ in 5000 }
     let isPaused = ends.producer.pause(70)
     #expect(isPaused)
@@ -68,16 +66,5 @@ struct OverwrittenBufferTests {
     next.consumer.passPause()
     #expect(next.consumer.nextPause == nil && next.consumer.pausedByteCount == 70)
     #expect(killed.producer.head == 6000)
-  }
-
-  /// A backing that keeps nothing.
-  private final class NoBacking: CircularBacking {
-    var oldest: UInt64 { 0 }
-    var capacity: Int { 0 }
-    func read(
-      at offset: UInt64, maximum: Int, oldestInMemory: UInt64
-    ) -> CircularBuffer.Consumer.ReadResult<UnsafeRawBufferPointer> { .overwritten(oldest: oldestInMemory) }
-    func isMissing(at offset: UInt64) -> Bool { false }
-    func release(upTo offset: UInt64) {}
   }
 }
