@@ -202,8 +202,8 @@ final class CollectedUpload: RecordingHolder, Exchange {
   /// Gives the recording its final name after all bytes were stored. Call it after ``open(_:)``.
   func complete(_ completion: @escaping (Outcome) -> Void) {
     guard let handler else { return completion(.later("another upload continues the stream")) }
-    guard isLive || !handler.isInside else {
-      // The stream is longer than announced, as with a server.
+    guard handler.bodyEnd != .outgrown else {
+      // As with a server.
       return completion(refuse("it is complete, and other uploads have stored more of the stream"))
     }
     waiting = { [self] outcome in

@@ -260,6 +260,8 @@ final class UploadContent {
   var keptCount: UInt64? { body?.bytes.keptCount }
   /// Whether the kept bytes end before the stored ones; nil if the handler does not keep the bytes.
   var isInside: Bool? { keeper?.isInside }
+  /// What the end of the body means for its stream; nil if the handler does not keep the bytes.
+  var bodyEnd: BodyEnd? { keeper?.bodyEnd }
   /// Whether something else has replaced the file where the bytes were last.
   var isReplaced: Bool { place?.isReplaced == true }
 

@@ -224,7 +224,7 @@ extension UploadResource {
       countKept()
       let waiting = takeWaiting()
       let isInTime = ledger.state.phase == .processing
-      conclude(response, waiting)
+      conclude(response, waiting, end: isInTime && content.bodyEnd == .insideStream ? .closeShort : .leave)
       if !isTold, isInTime { emitEnded(response, waiting) }
     }
   }
@@ -277,8 +277,7 @@ extension UploadResource {
     if let waiting { refuse(waiting, .deactivated(.stateLost)) }
   }
 
-  /// Others have stored more of the stream than this upload has. So the stored content is not the one whose length was
-  /// announced.
+  /// See ``BodyEnd/outgrown``.
   func outgrown() { end(.outgrown) }
 
   /// The upload is over, and the active request gets the reason.

@@ -147,7 +147,7 @@ extension UploadResource {
 
   /// All bytes are here. Compares them with the digest from the creation, and then lets the handler process them.
   private func process() {
-    if content.isInside == true, !ledger.isLive { return outgrown() }
+    if content.bodyEnd == .outgrown { return outgrown() }
     content.compare { [self] verdict in
       guard ledger.state.phase == .processing else { return }
       switch verdict {

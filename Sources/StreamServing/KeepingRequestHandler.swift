@@ -44,6 +44,8 @@ package protocol KeepingRequestHandler: RequestHandler {
   var keptCount: UInt64 { get }
   /// Whether the kept bytes end before the stored ones, because others have stored the bytes behind them.
   var isInside: Bool { get }
+  /// What the end of the body means for the stream if it comes after the kept bytes. Also valid after the response.
+  var bodyEnd: BodyEnd { get }
   /// Checks that nothing else has changed, replaced or removed the file.
   ///
   /// - Throws: ``SystemError``, `ESTALE` if something has.

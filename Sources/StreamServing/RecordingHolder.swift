@@ -28,6 +28,8 @@ package enum RecordingEnd {
   case expire
   /// Give it its final name, if any byte of it was received.
   case close
+  /// Like ``close``, because closed recordings of the stream contain more, so that it continues in a next part.
+  case closeShort
   /// Keep it, for a client that continues the stream within the permitted silence.
   case leave
   /// Like ``leave``, but the disk has refused bytes of it, so the stream continues in a next part.
@@ -37,7 +39,7 @@ package enum RecordingEnd {
   package var discardsBytes: Bool {
     switch self {
     case .discard, .expire: true
-    case .close, .leave, .distrust: false
+    case .close, .closeShort, .leave, .distrust: false
     }
   }
 }

@@ -79,12 +79,16 @@ package struct RecordingExtent {
   package var gaps: GapRecord.Summary
   /// How many lines their record has; 0 if there is no record.
   package var gapLines: Int
+  /// The offset after the last byte of the recordings of the stream that were closed before a growing one; 0 if there
+  /// are none.
+  package var closedEnd: UInt64
 
   package init(
-    start: UInt64 = 0, seriesStart: UInt64 = 0, length: UInt64, gaps: GapRecord.Summary, gapLines: Int = 0
+    start: UInt64 = 0, seriesStart: UInt64 = 0, length: UInt64, gaps: GapRecord.Summary, gapLines: Int = 0,
+    closedEnd: UInt64 = 0
   ) {
     (self.start, self.seriesStart, self.length) = (start, seriesStart, length)
-    (self.gaps, self.gapLines) = (gaps, gapLines)
+    (self.gaps, self.gapLines, self.closedEnd) = (gaps, gapLines, closedEnd)
   }
 }
 

@@ -21,6 +21,8 @@ final class StreamFile: StoredStream {
   var isNameSynced = false
   /// The line about this recording in the stream's log; nil if there is no log.
   private(set) var part: RecordingPart?
+  /// Where the recordings end that were closed before this one; 0 if there are none, or this one is complete.
+  private let closedEnd: UInt64
   var start: UInt64 { part?.start ?? 0 }
   var seriesStart: UInt64 { part?.seriesStart ?? 0 }
   private let store: FileStore
@@ -52,6 +54,11 @@ final class StreamFile: StoredStream {
     stored = file
     self.part = part
     self.standing = standing
+    if standing != .complete, let part, part.number > 1 {
+      closedEnd = try store.parts.lines(of: name.base).closedEnd(before: part.number)
+    } else {
+      closedEnd = 0
+    }
     let header = part?.headerLength ?? 0
     length = (part?.start ?? 0) + (size - min(size, header))
     try readGaps()
@@ -65,7 +72,8 @@ final class StreamFile: StoredStream {
   }
 
   var extent: RecordingExtent {
-    RecordingExtent(start: start, seriesStart: seriesStart, length: length, gaps: gaps, gapLines: gapLines)
+    RecordingExtent(
+      start: start, seriesStart: seriesStart, length: length, gaps: gaps, gapLines: gapLines, closedEnd: closedEnd)
   }
 
   var contentCount: UInt64 { store.contentCount(of: self) }

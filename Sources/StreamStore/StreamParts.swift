@@ -169,6 +169,12 @@ extension [RecordingPart] {
     return current
   }
 
+  /// The stream offset at which the recordings end that were closed before the one with that number; 0 if there are
+  /// none.
+  func closedEnd(before number: Int) -> UInt64 {
+    closedParts.values.filter { $0.number < number }.compactMap(\.end).max() ?? 0
+  }
+
   /// The stream offsets in `range` that none of these recordings contained when it was closed.
   func notReceived(in range: Range<UInt64>) -> [Range<UInt64>] {
     var held: [Range<UInt64>] = []

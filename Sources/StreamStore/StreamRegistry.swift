@@ -266,7 +266,10 @@ package final class StreamRegistry {
     if distrusted[name] == nil, passOn(name, ownsFile: end.discardsBytes && holder.ownsFile) { return .notHeld }
     guard !hasUnknownUploads(name) else {
       // An upload that is not known yet may have stored bytes in it.
-      leave(name, for: holder.owner, discardedBy: end.discardsBytes && holder.ownsFile ? Contributor(holder) : nil)
+      let isShort = if case .closeShort = end { true } else { false }
+      leave(
+        name, for: holder.owner, atMost: isShort ? .zero : nil,
+        discardedBy: end.discardsBytes && holder.ownsFile ? Contributor(holder) : nil)
       if case .close = end { return .closing }
       return .left
     }
@@ -276,6 +279,8 @@ package final class StreamRegistry {
     switch end {
     case .expire: return close(name, for: holder.owner, because: "its upload is over") ? .closing : .left
     case .close: return close(name, for: holder.owner) ? .closing : .left
+    case .closeShort:
+      return close(name, for: holder.owner, because: "closed recordings of the stream contain more") ? .closing : .left
     case .discard, .leave, .distrust:
       leave(name, for: holder.owner)
       return .left

@@ -128,14 +128,17 @@ extension StreamStoreHandler {
 
   // MARK: Answers
 
-  /// - Parameter isOpen: whether the recording does not have its final name yet.
-  func acknowledge(_ stream: any StoredStream, _ status: Int, isOpen: Bool = false) {
+  /// - Parameter openEnd: the stream offset at which a stream that stays open continues; nil if it is complete, so that
+  ///   the recording has its final name.
+  func acknowledge(_ stream: any StoredStream, _ status: Int, openEnd: UInt64? = nil) {
     leave(stream)
     // The bytes of an upload are counted by its resource.
     if !isUpload { registry.figures.values.acknowledgedBytes += state.keptCount }
+    let standing = StreamAnswer.Standing(
+      stream.name.streamID, length: openEnd ?? stream.length, missing: stream.missing)
     respond(
       StreamAnswer.complete(
-        status, StreamAnswer.Standing(stream), isKept: stream.isKept, file: isOpen ? nil : stream.name.final))
+        status, standing, isKept: stream.isKept, file: openEnd == nil ? stream.name.final : nil))
   }
 
   func answer(_ status: Int, _ stream: (any StoredStream)?, _ reason: String, retries: Bool) {

@@ -28,6 +28,8 @@ package final class StreamStoreHandler: StreamWorker {
   private(set) var stream: (any StoredStream)?
   /// The digest that a plain request states for its content, if any.
   private(set) var digest: ContentDigest?
+  /// Where the closed recordings of the stream end, in stream offsets.
+  private var closedEnd: UInt64 = 0
   private var saysSplitFailure = false
   private var authorization = AuthorizationCheck()
   /// The problems that the disk, or another program, has caused for the stream.
@@ -76,6 +78,7 @@ package final class StreamStoreHandler: StreamWorker {
   /// - Parameter count: how many bytes of it have arrived, for a request that was begun before.
   /// - Returns: false if the request is answered.
   func enter(_ stream: any StoredStream, restoredCount count: UInt64?) -> Bool {
+    closedEnd = stream.extent.closedEnd
     if let count {
       // The file existed just before, when the upload determined its length.
       let firstOffset = max(stream.seriesStart, stream.gaps.holesEnd)
@@ -208,18 +211,24 @@ package final class StreamStoreHandler: StreamWorker {
     // An upload may end on another connection than the one on which it began.
     if let exchange { peer = exchange.peer }
     if end == .acknowledge { return acknowledge(stream, 200) }
-    if isUpload, isLive, state.isInside { return endInside(stream) }
-    finish(stream)
+    // The resource of an outgrown upload has refused it before this.
+    if bodyEnd.leavesStreamOpen { endInside(stream) } else { finish(stream) }
   }
 
-  /// The upload has every byte of its own, and others have stored more of the stream. So the recording does not end
-  /// here. It is closed like any other that nobody continues.
+  /// What the end of the body means for the stream if it comes after the kept bytes.
+  package var bodyEnd: BodyEnd {
+    let sender: BodyEnd.Sender = if !isUpload { .plain } else if isLive { .liveUpload } else { .sizedUpload }
+    return BodyEnd(
+      of: sender, isInsideRecording: state.isInside, isInsideStream: state.offset + state.keptCount < closedEnd)
+  }
+
+  /// The upload is complete, and the stream stays open. Its recording is closed like any other that nobody continues.
   private func endInside(_ stream: any StoredStream) {
     var event = event(.interrupted, stream)
     (event.offset, event.missing) = (stream.length, stream.missing)
     event.reason = "the upload is complete, and the stream is longer: it stays open"
     registry.emit(event)
-    acknowledge(stream, 200, isOpen: true)
+    acknowledge(stream, 200, openEnd: max(stream.length, closedEnd))
   }
 
   private func makeHole(_ length: UInt64, in stream: any StoredStream) -> Bool {

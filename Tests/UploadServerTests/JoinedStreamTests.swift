@@ -7,27 +7,19 @@ import UploadServer
 
 @Suite("Uploads that join a stream")
 struct JoinedStreamTests {
-  /// How the recording got its bytes before the tested upload began.
-  enum First: CaseIterable { case plain, upload, complete }
-
   @Test(
     "an upload inside stored bytes keeps its offset over a restart, and accepts an append there",
     arguments: Durability.allCases, Seed.several(1))
   func ownOffset(_ durability: Durability, _ seed: Seed) throws {
     var random = seed.generator
-    for first in First.allCases {
+    for begun in [BegunStream.plain, .upload, .complete] {
       for isSized in [false, true] {
         let directory = TemporaryDirectory()
-        func server() throws -> TestServer {
-          try TestServer(in: directory) {
-            $0.durability = durability
-            $0.uploads.parkDelay = .milliseconds(1)
-          }
-        }
+        func server() throws -> TestServer { try BegunStream.server(directory, durability) }
         var test = try server()
         let bytes = Array("0123456789abcdef".utf8)
         let stored = Int.random(in: 2...12, using: &random)
-        try begin(first, test, Array(bytes[..<stored]))
+        try begun.begin(test, Array(bytes[..<stored]))
         // The upload is not longer than the stored bytes, because the end of others' bytes would exceed its announced
         // length.
         let start = Int.random(in: 0..<stored, using: &random)
@@ -38,7 +30,7 @@ struct JoinedStreamTests {
         // An upload that reaches the end of a complete stream is complete.
         while told < end - start {
           let count = Int.random(in: 1...(end - start - told), using: &random)
-          if first == .complete, start + told + count == stored { break }
+          if begun == .complete, start + told + count == stored { break }
           try test.append(location, at: told, Array(bytes[(start + told)..<(start + told + count)]))
           told += count
           if random.chance(70) {
@@ -48,22 +40,9 @@ struct JoinedStreamTests {
           let answer = try test.connect().head(location)
           #expect(
             answer.status == 204 && answer["upload-offset"] == "\(told)",
-            "\(first), sized \(isSized), from \(start), \(stored) stored, told \(told): \(answer)")
+            "\(begun), sized \(isSized), from \(start), \(stored) stored, told \(told): \(answer)")
         }
       }
-    }
-  }
-
-  private func begin(_ first: First, _ test: TestServer, _ bytes: [UInt8]) throws {
-    switch first {
-    case .plain: try test.plain(id: "a", bytes)
-    case .upload: try test.append(try test.create("/t.txt", ["Stream-ID: a"]), at: 0, bytes)
-    case .complete:
-      let client = try test.connect()
-      try client.send(TestServer.head())
-      try client.sendChunk(bytes)
-      try client.send("0\r\n\r\n")
-      #expect(try client.answer().status == 201)
     }
   }
 
@@ -113,9 +92,7 @@ struct JoinedStreamTests {
       }
       let told = try test.connect().head(location)
       #expect(told.status == 204 && told["upload-complete"] == "?1" && told["upload-offset"] == "10", "\(told)")
-      let client = try test.connect()
-      try client.patch(location, at: 10, completes: true, body: "")
-      let answer = try client.final().answer
+      let answer = try test.complete(location, at: 10)
       #expect(answer.status == (digest == Self.right ? 200 : 400), "\(answer)")
       #expect(try test.directory.text("t-a.txt") == "0123456789")
     }
