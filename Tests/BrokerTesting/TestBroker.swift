@@ -1,4 +1,4 @@
-// A real nats-server with its own store, on a port that the kernel chose.
+// A real nats-server with its own store, on a port that the kernel gives to nobody else.
 
 internal import EventLoops
 internal import Glibc
@@ -70,10 +70,12 @@ package final class TestBroker: Sendable {
     directory = try TemporaryDirectory()
     (self.name, self.settings, hasJetStream) = (name, settings, jetStream)
     self.program = program ?? Self.program
-    let (process, port) = try Self.start(
-      self.program, in: directory, Self.settings(name, settings, jetStream, sync, directory), port: nil)
-    self.process = Lock(process)
-    self.port = port
+    // The clients of a killed broker continue to connect to its port. If the kernel had chosen it, the server of
+    // another test could get it meanwhile, and would receive their connections.
+    port = try freePort()
+    process = Lock(
+      try Self.start(
+        self.program, in: directory, Self.settings(name, settings, jetStream, sync, directory), port: port))
   }
 
   private static func settings(
@@ -101,7 +103,7 @@ package final class TestBroker: Sendable {
   ///   - settings: replaces the earlier lines of its configuration.
   ///   - sync: its `sync_interval` from now on; nil for none.
   package func start(_ settings: String? = nil, sync: String? = TestBroker.usualSync) throws {
-    let (process, _) = try Self.start(
+    let process = try Self.start(
       program, in: directory, Self.settings(name, settings ?? self.settings, hasJetStream, sync, directory), port: port)
     self.process.withLock { $0 = process }
   }
@@ -120,18 +122,11 @@ package final class TestBroker: Sendable {
   package func resume() { process.withLock { $0.signal(SIGCONT) } }
 
   private static func start(
-    _ program: String, in directory: TemporaryDirectory, _ settings: String, port: UInt16?
-  ) throws -> (TestProcess, UInt16) {
-    let listen = "listen: \"127.0.0.1:\(port.map { String($0) } ?? "-1")\"\n"
-    let file = try directory.write("nats.conf", listen + settings)
+    _ program: String, in directory: TemporaryDirectory, _ settings: String, port: UInt16
+  ) throws -> TestProcess {
+    let file = try directory.write("nats.conf", "listen: \"127.0.0.1:\(port)\"\n" + settings)
     let process = try TestProcess(program, ["-c", file])
-    let announced: String = try process.lines.wait("the port of the broker") { lines in
-      lines.lazy.map(\.text).first { $0.contains("Listening for client connections on") }
-    }
-    guard let text = announced.split(separator: ":").last, let bound = UInt16(text) else {
-      throw TestFailure("no port in \(announced)")
-    }
     try process.lines.first("the broker to be ready") { $0.text.contains("Server is ready") }
-    return (process, bound)
+    return process
   }
 }
