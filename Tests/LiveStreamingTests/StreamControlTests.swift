@@ -150,8 +150,10 @@ struct StreamControlTests {
   @Test("an attempt that was made early is not made again at its time, and a running request stays as it is")
   func early() throws {
     let requests = try EventLog<Int>()
-    let server = try ScriptedServer { connection, number in
+    let server = try ScriptedServer { connection, _ in
       _ = try connection.head()
+      // Requests are counted, and not connections. There is one request at a time.
+      let number = requests.all.count
       requests.append(number)
       if number == 2 {
         _ = try connection.body()
@@ -162,22 +164,39 @@ struct StreamControlTests {
       _ = connection.readToEnd()
     }
     try withSession { session throws in
-      let source = try PushedSource()
-      let stream = try RunningStream(source, session, server.url) { $0.retry.maximumCeiling = .seconds(600) }
+      let (source, events) = (try PushedSource(), try EventLog<LiveStreamEvent>())
+      var configuration = LiveStreamConfiguration(request: UploadRequest(url: server.url))
+      configuration.resumable = .never
+      configuration.retry.initialCeiling = .milliseconds(20)
+      configuration.retry.maximumCeiling = .seconds(600)
+      let streamer = try LiveStreamer(source, configuration: configuration, session: session)
+      streamer.start { [weak streamer] event in
+        events.append(event)
+        // On the session's thread, so that the first attempt's time cannot pass before.
+        if case .outage = event { streamer?.retryNow() }
+      }
+      func failures() -> [FailedAttempt] {
+        events.all.compactMap {
+          switch $0 {
+          case .outage(let attempt), .attemptFailed(let attempt): attempt
+          default: nil
+          }
+        }
+      }
       try source.push([1, 2, 3])
-      try stream.waitForFailure()
-      stream.streamer.retryNow()
-      try stream.waitForFailure(2)
+      try events.wait("the second failure") { _ in failures().count == 2 ? true : nil }
       // The first attempt's time passes.
-      try pass(stream.failures()[0].retryDelay + .milliseconds(50), session)
+      try pass(failures()[0].retryDelay + .milliseconds(50), session)
       #expect(requests.all == [0, 1])
-      stream.streamer.retryNow()
+      streamer.retryNow()
       try requests.wait("the next request") { $0.count == 3 ? true : nil }
       // Nothing is due.
-      stream.streamer.retryNow()
-      stream.streamer.finish()
-      #expect(try stream.summary().error == nil)
-      #expect(requests.all == [0, 1, 2] && stream.failures().count == 2)
+      streamer.retryNow()
+      streamer.finish()
+      let end = try events.first("the end") { if case .ended = $0 { true } else { false } }
+      guard case .ended(let summary) = end else { return }
+      #expect(summary.error == nil)
+      #expect(requests.all == [0, 1, 2] && failures().count == 2)
     }
   }
 

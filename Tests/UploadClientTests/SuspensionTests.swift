@@ -127,16 +127,22 @@ struct SuspensionTests {
   )
   func beforeItsStart() throws {
     let connections = try EventLog<Int>()
-    let server = try ScriptedServer { connection, number in
+    // Nobody else can connect to a socket of a temporary directory.
+    let directory = try TemporaryDirectory()
+    let path = "\(directory.path)/socket"
+    let server = try ScriptedServer(.unix(path)) { connection, number in
       connections.append(number)
       _ = try connection.head()
       try connection.respond("200 OK")
     }
+    defer { server.close() }
     let session = try UploadSession()
     let requests = try EventLog<RunningRequest>()
     session.loop.execute {
       for _ in 0..<3 {
-        guard let request = try? RunningRequest(session, UploadRequest("GET", server.url)) else { continue }
+        var get = UploadRequest("GET", "http://some.host/path")
+        get.unixSocket = path
+        guard let request = try? RunningRequest(session, get) else { continue }
         // This is the loop's thread, so the request has not begun.
         request.task.suspend()
         requests.append(request)
