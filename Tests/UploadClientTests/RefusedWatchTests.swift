@@ -2,8 +2,10 @@
 
 import CLinux
 import CallCounter
+import EventLoops
 import Glibc
 import NetworkTesting
+import PropertyTesting
 import Testing
 
 @testable import UploadClient
@@ -13,7 +15,11 @@ struct RefusedWatchTests {
   @Test("its request continues when the kernel accepts the watch, and no timeout must pass before")
   func refused() throws {
     let seen = try EventLog<SeenRequest>()
-    let server = try obligingServer(seen)
+    // A response that is there when libcurl first looks for it would need no watch.
+    let mayAnswer = try EventCounter()
+    let server = try obligingServer(seen) { _, _ in
+      guard waitUntilReadable(mayAnswer.descriptor, limit: .seconds(120)) else { throw TestFailure("nobody asked") }
+    }
     try withSession { session in
       // Not the name of other tests' threads.
       let name = "refused-watches"
@@ -31,6 +37,7 @@ struct RefusedWatchTests {
         Mirror(reflecting: session.lanes[0]).descendant("retriesWatches") as? Bool
       }
       #expect(isDue == true)
+      mayAnswer.signal()
       refuse_watches("", 0)
       #expect(try running.response().status == 200)
     }
