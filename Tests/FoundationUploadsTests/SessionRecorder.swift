@@ -150,7 +150,7 @@ struct TestSession {
 
   init(_ change: (URLSessionConfiguration) -> Void = { _ in }) {
     let configuration = URLSessionConfiguration.default
-    configuration.timeoutIntervalForRequest = 15
+    configuration.timeoutIntervalForRequest = 60
     change(configuration)
     session = URLSession(configuration: configuration, delegate: recorder, delegateQueue: nil)
   }
