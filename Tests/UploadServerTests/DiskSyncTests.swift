@@ -30,10 +30,8 @@ struct DiskSyncTests {
       worker.execute { [self] in _ = waitUntilReadable(mayBegin.descriptor) }
     }
 
-    deinit {
-      disk_faults_begin("")
-      close(descriptor)
-    }
+    // The worker's thread may release the last reference when the next bench has begun to count and to fail calls.
+    deinit { close(descriptor) }
 
     func path(_ number: Int) -> String { "\(directory.path)/\(number)" }
 
