@@ -35,8 +35,7 @@ struct DigestSignalTests {
     let directory = try TemporaryDirectory()
     let file = try largeFile("large", in: directory)
     let requests = try EventLog<Int>()
-    // No client of another test has ever tried this port.
-    let server = try ScriptedServer(.port(try freePort())) { _, number in requests.append(number) }
+    let server = try ScriptedServer { _, number in requests.append(number) }
     let process = try sluice(["put", file, server.url, "--digest", "sha-256"] + options)
     try waitUntilReading(process)
     process.signal(signal)

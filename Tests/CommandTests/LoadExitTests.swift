@@ -51,8 +51,7 @@ struct LoadExitTests {
     ] as [([String], Int32, String)])
   func refused(_ options: [String], _ code: Int32, _ says: String) throws {
     let connections = try EventLog<Int>()
-    // No client of another test has ever tried this port.
-    let server = try ScriptedServer(.port(try freePort())) { _, number in connections.append(number) }
+    let server = try ScriptedServer { _, number in connections.append(number) }
     let process = try sluice(["load", server.url] + options)
     #expect(try process.wait() == code)
     #expect(process.errors.count == 1 && process.errors[0].contains(says), "\(process.errors)")

@@ -164,8 +164,7 @@ struct OptionTableTests {
     let directory = try TemporaryDirectory()
     let file = try directory.write("file", "{}")
     let connections = Atomic(0)
-    // No client of another test has ever tried this port.
-    let server = try ScriptedServer(.port(try freePort())) { _, _ in connections.add(1, ordering: .relaxed) }
+    let server = try ScriptedServer { _, _ in connections.add(1, ordering: .relaxed) }
     let subcommand = try SluiceCommand.find(name)
     let shared = Set(
       (StreamOptions.shown + StreamOptions.resuming.options + StreamOptions.connection.options).map(\.name))

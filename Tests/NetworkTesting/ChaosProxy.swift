@@ -36,10 +36,12 @@ package final class ChaosProxy: Sendable {
 
   /// - Parameters:
   ///   - server: `ADDRESS:PORT`, IPv4. It need not exist yet, and may stop and return.
-  ///   - listen: where to listen; port 0 lets the kernel choose.
+  ///   - listen: where to listen; port 0 lets the kernel choose. Nil is a port that no other server has had, so that
+  ///     no other client still connects to it.
   /// - Throws: ``SystemError`` or ``TestFailure`` if it cannot listen there.
-  package init(to server: String, listen: String = "127.0.0.1:0") throws {
-    let (server, local) = (try IPv4Address(server), try IPv4Address(listen))
+  package init(to server: String, listen: String? = nil) throws {
+    let local = try IPv4Address(listen ?? "127.0.0.1:\(freePort())")
+    let server = try IPv4Address(server)
     let listener = try BoundedSocket.make()
     let (events, loop) = (try EventLog<Event>(), try EventLoop())
     do {

@@ -9,6 +9,7 @@ internal import Synchronization
 /// Listens, and runs the test's script for each connection.
 public final class ScriptedServer: Sendable {
   public enum Address: Sendable {
+    /// A port that no other server of this process has had, so that no client still connects to it.
     case ipv4
     case ipv6
     case unix(String)
@@ -84,7 +85,30 @@ public final class ScriptedServer: Sendable {
 
   public var url: String { isIPv6 ? "http://[::1]:\(port)" : "http://127.0.0.1:\(port)" }
 
+  fileprivate static func freePort() throws -> UInt16 {
+    let (descriptor, port) = try bind(.ipv4, nil)
+    Glibc.close(descriptor)
+    return port
+  }
+
   private static func bind(_ address: Address, _ receiveBuffer: Int32?) throws -> (Int32, UInt16) {
+    guard case .ipv4 = address else {
+      guard let bound = try listen(address, receiveBuffer) else { throw TestFailure("bind: \(address) is in use") }
+      return bound
+    }
+    // The kernel would choose one above 32,767 (`ip_local_port_range`), perhaps that of a server which has just ended.
+    // Its clients may still connect to it.
+    for _ in 0..<1000 {
+      let number = portCount.wrappingAdd(1, ordering: .relaxed).newValue
+      // Test processes run at the same time.
+      let port = UInt16(10_000 + (UInt32(bitPattern: getpid()) &* 97 &+ number) % 20_000)
+      if let bound = try listen(.port(port), receiveBuffer) { return bound }
+    }
+    throw TestFailure("no free port")
+  }
+
+  /// Returns nil if the address is in use.
+  private static func listen(_ address: Address, _ receiveBuffer: Int32?) throws -> (Int32, UInt16)? {
     func failure(_ call: String) -> TestFailure { TestFailure("\(call): \(String(cString: strerror(errno)))") }
     var storage = sockaddr_storage()
     let length = fill(&storage, address)
@@ -97,8 +121,11 @@ public final class ScriptedServer: Sendable {
     let bound = withUnsafePointer(to: storage) {
       $0.withMemoryRebound(to: sockaddr.self, capacity: 1) { Glibc.bind(descriptor, $0, length) }
     }
-    guard bound == 0, listen(descriptor, 4096) == 0 else {
-      defer { Glibc.close(descriptor) }
+    guard bound == 0, Glibc.listen(descriptor, 4096) == 0 else {
+      let code = errno
+      Glibc.close(descriptor)
+      errno = code
+      if code == EADDRINUSE { return nil }
       throw failure("bind")
     }
     var name = sockaddr_in6()
@@ -137,18 +164,7 @@ public final class ScriptedServer: Sendable {
   }
 }
 
-/// A loopback port on which nothing listens. The kernel chooses ports above 32,767 (`ip_local_port_range`). This one is
-/// below, so no server of another test gets it before its user.
-public func freePort() throws -> UInt16 {
-  for _ in 0..<1000 {
-    let number = portCount.wrappingAdd(1, ordering: .relaxed).newValue
-    // Test processes run at the same time.
-    let port = UInt16(10_000 + (UInt32(bitPattern: getpid()) &* 97 &+ number) % 20_000)
-    guard let server = try? ScriptedServer(.port(port), { _, _ in }) else { continue }
-    server.close()
-    return port
-  }
-  throw TestFailure("no free port")
-}
+/// A loopback port on which nothing listens. No server of another test gets it before its user.
+public func freePort() throws -> UInt16 { try ScriptedServer.freePort() }
 
 private let portCount = Atomic<UInt32>(0)

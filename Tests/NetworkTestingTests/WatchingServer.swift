@@ -1,10 +1,8 @@
 // A server that reports what it receives, and answers each complete request.
 
-import EventLoops
 import NetworkTesting
 
-/// The events of each connection. The first connection on which a byte arrives has the number 0. A connection without
-/// any byte may be that of a program that connects to a port from which its own server is gone.
+/// The events of each connection. The first connection has the number 0.
 enum Seen: Sendable {
   case request(Int, ServerConnection.Head)
   case content(Int, [UInt8])
@@ -24,13 +22,7 @@ final class WatchingServer: Sendable {
   ) throws {
     let seen = try EventLog<Seen>()
     self.seen = seen
-    let count = Lock(0)
-    server = try ScriptedServer(receiveBuffer: receiveBuffer) { connection, _ in
-      guard connection.waitForBytes(), connection.queuedByteCount > 0 else { return }
-      let number = count.withLock { count -> Int in
-        defer { count += 1 }
-        return count
-      }
+    server = try ScriptedServer(receiveBuffer: receiveBuffer) { connection, number in
       do {
         while true {
           guard connection.waitForBytes() else { return }

@@ -272,8 +272,6 @@ struct ConnectionReuseTests {
     let server = try StreamServer()
     let connections = try EventLog<Int>()
     let relay = try ScriptedServer { connection, number in
-      // Connections of other programs send nothing.
-      guard connection.waitForBytes(), connection.queuedByteCount > 0 else { return }
       connections.append(number)
       try connection.relay(toPort: server.port)
     }
@@ -289,7 +287,7 @@ struct ConnectionReuseTests {
         #expect(try session.send(UploadRequest("DELETE", relay.url)).status >= 400)
       }
     }
-    #expect(connections.all.count == 1)
+    #expect(connections.all == [0])
     #expect(server.directory.names.count == 20)
   }
 
