@@ -9,14 +9,16 @@ public final class StreamServer: Sendable {
   public let events: EventLog<ServerEvent>
   private let server: UploadServer
 
+  /// - Parameter listen: the address. Nil is a port of the loopback address that no other server has had.
   public init(
-    in directory: TemporaryDirectory? = nil, listen: String = "127.0.0.1:0",
+    in directory: TemporaryDirectory? = nil, listen: String? = nil,
     _ change: (inout UploadServer.Configuration) -> Void = { _ in }
   ) throws {
     let (directory, events) = (try directory ?? TemporaryDirectory(), try EventLog<ServerEvent>())
     self.directory = directory
     self.events = events
-    var configuration = UploadServer.Configuration(listen: [try ListenAddress(listen)], directory: directory.path) {
+    let address = try ListenAddress(listen ?? "127.0.0.1:\(freePort())")
+    var configuration = UploadServer.Configuration(listen: [address], directory: directory.path) {
       events.append($0)
     }
     configuration.durability = .none
