@@ -21,12 +21,14 @@ struct DownloadAnswersTests {
 
   /// Answers the first request with `first`, and each later one like a server with the content.
   private func server(_ first: @escaping @Sendable (ServerConnection) throws -> Void) throws -> ScriptedServer {
-    try ScriptedServer { connection, number in
-      if number == 0 {
-        _ = try connection.head()
-        return try first(connection)
-      }
+    let requestCount = Lock(0)
+    return try ScriptedServer { connection, _ in
       _ = try connection.head()
+      let number = requestCount.withLock { count -> Int in
+        defer { count += 1 }
+        return count
+      }
+      if number == 0 { return try first(connection) }
       try Self.send(connection, "200 OK", content: Self.content[...])
     }
   }

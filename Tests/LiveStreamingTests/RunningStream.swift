@@ -112,7 +112,7 @@ final class RunningStream: Sendable {
   }
 
   func summary() throws -> StreamSummary {
-    try events.wait("the stream's end", within: .seconds(30)) { events in
+    try events.wait("the stream's end") { events in
       if case .ended(let summary)? = events.last { summary } else { nil }
     }
   }

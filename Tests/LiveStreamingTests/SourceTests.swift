@@ -60,7 +60,7 @@ private final class Outlet: Sendable {
 /// Polls until `condition` holds, for conditions without an event.
 private func eventually(_ what: String, _ condition: () throws -> Bool) throws {
   let never = try EventCounter()
-  let deadline = MonotonicInstant.now + .seconds(20)
+  let deadline = MonotonicInstant.now + .seconds(60)
   while try !condition() {
     guard MonotonicInstant.now < deadline else { throw TestFailure("\(what) did not come") }
     _ = waitUntilReadable(never.descriptor, limit: .milliseconds(1))

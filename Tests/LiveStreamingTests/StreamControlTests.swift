@@ -252,6 +252,15 @@ struct StreamControlTests {
 
   @Test("bytes that TCP has acknowledged are progress at the end of a plain stream")
   func finishOfPlainStream() throws {
+    // A busy machine may delay the response until the limit is over a second time.
+    for limit in [.seconds(1), .seconds(4), .seconds(16)] as [Duration] {
+      if try endsAfterProgress(within: limit) { return }
+    }
+    Issue.record("the stream ends although its bytes were acknowledged within the limit")
+  }
+
+  /// Whether a stream ends without an error whose server responds just after this limit.
+  private func endsAfterProgress(within limit: Duration) throws -> Bool {
     let gate = try EventCounter()
     let descriptor = gate.descriptor
     let server = try ScriptedServer { connection, _ in
@@ -260,19 +269,19 @@ struct StreamControlTests {
       _ = waitUntilReadable(descriptor)
       try connection.respond("200 OK")
     }
-    try withSession { session throws in
+    return try withSession { session throws in
       let source = try PushedSource()
       let stream = try RunningStream(source, session, server.url)
       try stream.events.first("the connection") { if case .connected = $0 { true } else { false } }
       try source.push(patternBytes(pattern, 0, 1000))
-      stream.streamer.finish(within: .seconds(1))
-      // The server answers after the first look, and before the second one.
+      stream.streamer.finish(within: limit)
+      // The progress is noticed an eighth of the limit after the start, at most.
       let loop = session.loop
       loop.execute {
-        loop.schedule(after: .milliseconds(1050)) { gate.signal() }
+        loop.schedule(after: limit + limit / 20) { gate.signal() }
       }
       let summary = try stream.summary()
-      #expect(summary.error == nil && summary.progress.acknowledged == 1000, "\(summary)")
+      return summary.error == nil && summary.progress.acknowledged == 1000
     }
   }
 
