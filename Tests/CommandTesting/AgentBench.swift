@@ -55,7 +55,7 @@ package final class AgentBench {
     guard let connection = try? AgentConnection(location), let process = connection.agentProcess else { return false }
     kill(process, SIGKILL)
     // The kernel closes its end of the connection when the process has ended.
-    do throws(AgentError) { while true { _ = try connection.receive(within: .seconds(20)) } } catch {
+    do throws(AgentError) { while true { _ = try connection.receive(within: .seconds(60)) } } catch {
       guard error == .disconnected else { throw TestFailure("the agent does not end: \(error)") }
     }
     // It also closes the listening socket, at nearly the same time.

@@ -30,7 +30,7 @@ import Testing
       let operands = subcommand == "put" ? ["put", file, target] : ["pipe", target]
       let process = try SluiceProcess(
         operands + ["--progress", "json", "--stream-id", "s"] + Self.limits, prefix: prefix(local, file), input: file)
-      let code = try process.exitCode(limit: .seconds(15))
+      let code = try process.exitCode()
       #expect(code == 0, "\(subcommand): \(process.output.text) \(process.output.events.last.debugDescription)")
       #expect(try stored.contents("\(subcommand)-s.bin") == content)
       #expect(process.output.events.last?.event == "ended", "the last line is written")

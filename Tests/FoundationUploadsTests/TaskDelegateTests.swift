@@ -69,7 +69,7 @@ struct TaskDelegateTests {
     #expect(own != nil && task.delegate === own)
     if end == .cancelled { task.cancel() } else { task.resume() }
     try calls.first("the metrics") { _ in true }
-    try waitUntil("it is released", within: 20) { task.delegate == nil && own == nil }
+    try waitUntil("it is released") { task.delegate == nil && own == nil }
   }
 
   /// A delegate that only the task retains.

@@ -57,7 +57,7 @@ public final class ResourceServer: Sendable {
   /// Accepts connections again.
   public func open() throws {
     // Retries until the port is free again.
-    let deadline = MonotonicInstant.now + .seconds(20)
+    let deadline = MonotonicInstant.now + .seconds(60)
     while true {
       do {
         let server = try ScriptedServer(.port(port)) { [weak self] connection, _ in
