@@ -16,7 +16,8 @@ extension RealALSA {
 
     private func configuration(_ rig: TestMicrophone) -> MicrophoneConfiguration {
       MicrophoneConfiguration(
-        device: rig.name(), rate: 48_000, channels: 2, period: .milliseconds(5), buffer: .milliseconds(100))
+        // So large that a thread which does not run for a moment causes no overrun.
+        device: rig.name(), rate: 48_000, channels: 2, period: .milliseconds(5), buffer: .seconds(1))
     }
 
     private func openDescriptors() -> Int { (0..<Int32(4096)).count { fcntl($0, F_GETFD) >= 0 } }
@@ -54,6 +55,8 @@ extension RealALSA {
         #expect(CaptureDevice.look(at: narrow) == .busy(holder: nil))
         testmic_set_busy(rig.page, false)
       }
+      // Other tests of the process open descriptors, and close them again.
+      rig.wait { _ in openDescriptors() - before < 10 }
       #expect(openDescriptors() - before < 10)
     }
 
@@ -80,7 +83,8 @@ extension RealALSA {
         let frames = session.frames
         session.take { $0.frames > frames + 5_000 }
       }
-      #expect(openDescriptors() - before < 3)
+      // Other tests of the process open descriptors, and close them again.
+      session.take { _ in openDescriptors() - before < 3 }
       session.finish()
       let timeline = Timeline(session.bytes, channels: 2, tolerance: 3)
       #expect(timeline.foreign == 0 && timeline.silence.count == count)
@@ -121,19 +125,23 @@ extension RealALSA {
         }
       }
       wakeForNothing(3)
+      let opens = rigs.map { testmic_opens($0.page) }
       for (rig, isAwake) in zip(rigs, [false, true]) { testmic_set_silent(rig.page, true, isAwake) }
       for ((rig, session), isAwake) in zip(zip(rigs, sessions), [false, true]) {
-        session.take { $0.microphone.totals.deviceLosses == 1 }
+        session.take { $0.microphone.totals.deviceLosses >= 1 }
         // A wake-up without a frame comes first, as with PulseAudio's plugin. It does not make the device silent again.
         if isAwake { testmic_order_spurious_wake(rig.page) }
         testmic_set_silent(rig.page, false, false)
       }
+      // This thread may have been late. A device that was opened while it was still silent is rightly lost again.
+      let mayBeLostAgain = zip(rigs, opens).map { testmic_opens($0.page) > $1 }
       wakeForNothing(3)
       heard.finish()
       #expect(heard.microphone.totals.deviceLosses == 0 && lively.framesLost == 0)
       // It waits at least a millisecond each time.
-      #expect(sessions[1].microphone.totals.spuriousWakeUps < 7_000)
-      for session in sessions {
+      let silences = sessions[1].microphone.totals.deviceLosses + (mayBeLostAgain[1] ? 1 : 0)
+      #expect(sessions[1].microphone.totals.spuriousWakeUps < 7_000 * silences)
+      for (session, mayBeLostAgain) in zip(sessions, mayBeLostAgain) {
         session.take(until: hasReturned(1))
         let frames = session.frames
         session.take { $0.frames > frames + 5_000 }
@@ -145,7 +153,7 @@ extension RealALSA {
         let codes = session.events.compactMap { event -> Int32? in
           if case .deviceLost(_, let code) = event { code } else { nil }
         }
-        #expect(codes == [ETIMEDOUT])
+        #expect(codes.first == ETIMEDOUT && Set(codes).count == 1 && (codes.count == 1 || mayBeLostAgain), "\(codes)")
       }
     }
   }
