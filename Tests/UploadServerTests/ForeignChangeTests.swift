@@ -22,7 +22,7 @@ struct ForeignChangeTests {
       case .shortened: truncate(path, 9)
       case .lengthened: truncate(path, 11)
       case .replaced:
-        try Command.run("cp", [path, path + "~"])
+        guard try Command.run("cp", [path, path + "~"]) == 0 else { throw TestFailure("cp \(path)") }
         rename(path + "~", path)
       case .removed: unlink(path)
       case .renamed: rename(path, path + ".old")
@@ -45,7 +45,8 @@ struct ForeignChangeTests {
       try waitUntil("it is stored") { (try? test.directory.text("t-a.part")) == "0123456789" }
       try change.perform(on: test.directory.path + "/t-a.part")
       if !more.isEmpty { try client.sendChunk(more) }
-      try client.send("0\r\n\r\n")
+      // The server may have refused the chunk and closed the connection.
+      try? client.send("0\r\n\r\n")
       let answer = try client.answer()
       #expect(answer.status == 500 && answer["retry-after"] != nil, "\(change) \(more): \(answer)")
       #expect(try test.events.wait(.interrupted).reason?.contains("something else") == true)
@@ -66,7 +67,8 @@ struct ForeignChangeTests {
       try client.awaitProgress(10)
       try change.perform(on: test.directory.path + "/t-a.part")
       if !more.isEmpty { try client.sendChunk(more) }
-      try client.send("0\r\n\r\n")
+      // The server may have refused the chunk and closed the connection.
+      try? client.send("0\r\n\r\n")
       #expect(try client.final().answer.status == 410, "\(change) \(more)")
       let asking = try test.connect()
       #expect(try asking.head(location).status == 410)

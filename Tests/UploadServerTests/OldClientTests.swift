@@ -106,6 +106,17 @@ struct OldClientTests {
 
   @Test("ended and impossible uploads are answered with the statuses of each version", arguments: dialects, Bed.all)
   func statuses(_ dialect: Dialect, _ storage: Bed.Storage) throws {
+    for _ in 0..<5 {
+      do { return try checkStatuses(dialect, storage) } catch is BrokersAreSlow {}
+    }
+    Issue.record("the brokers do not answer in time")
+  }
+
+  /// A busy machine may let its brokers wait for longer than the server waits for them. Then the server asks the client
+  /// to return later, and nobody knows whether the brokers have stored the change.
+  private struct BrokersAreSlow: Error {}
+
+  private func checkStatuses(_ dialect: Dialect, _ storage: Bed.Storage) throws {
     let test = try Bed(storage).server()
     let (name, last, part) = dialect.completeness
     let isEarly = dialect.version < 7
@@ -114,7 +125,9 @@ struct OldClientTests {
       // A refusal ends its connection if content remains.
       let client = try test.connect()
       try client.request(method, location, version: dialect.version, lines, body: body)
-      return try client.final(withBody: method != "HEAD").answer
+      let answer = try client.final(withBody: method != "HEAD").answer
+      if storage == .log, answer.status == 503 { throw BrokersAreSlow() }
+      return answer
     }
     func append(at offset: Int, _ complete: String, _ body: String) throws -> RawClient.Answer {
       let lines = ["\(name): \(complete)", "Upload-Offset: \(offset)"]
