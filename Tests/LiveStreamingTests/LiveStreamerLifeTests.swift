@@ -201,6 +201,16 @@ struct LiveStreamerLifeTests {
 
   @Test("a server that continues to acknowledge may take longer than the limit")
   func finishSlowly() throws {
+    // A busy machine may stop the server for as long as the limit.
+    for seconds in [2, 8] {
+      if try finishesSlowly(limit: seconds).error == nil { return }
+    }
+    let summary = try finishesSlowly(limit: 24)
+    #expect(summary.error == nil, "\(summary)")
+  }
+
+  /// Finishes a stream within this many seconds without an acknowledgement. The server takes 1.75 times as long.
+  private func finishesSlowly(limit: Int) throws -> StreamSummary {
     let version = "Upload-Draft-Interop-Version: 8"
     let server = try ScriptedServer { connection, _ in
       _ = try connection.head()
@@ -208,21 +218,22 @@ struct LiveStreamerLifeTests {
       _ = try connection.head()
       _ = try connection.body()
       for offset in stride(from: 200, through: 1000, by: 200) {
-        poll(nil, 0, 700)  // not a synchronization: the passing of time is what is tested
+        poll(nil, 0, Int32(350 * limit))  // not a synchronization: the passing of time is what is tested
         try connection.send(
           "HTTP/1.1 104 Upload Resumption Supported\r\nUpload-Offset: \(offset)\r\n\(version)\r\n\r\n"
         )
       }
       try connection.respond("200 OK", ["Upload-Offset: 1000", "Upload-Complete: ?1", version])
     }
-    try withSession { session throws in
+    return try withSession { session throws in
       let source = try PushedSource()
       let stream = try RunningStream(source, session, server.url) { $0.resumable = .always }
       try source.push([UInt8](repeating: 1, count: 1000))
       try stream.events.first("its connection") { if case .connected = $0 { true } else { false } }
-      stream.streamer.finish(within: .seconds(2))
+      stream.streamer.finish(within: .seconds(limit))
       let summary = try stream.summary()
-      #expect(summary.error == nil && summary.progress.acknowledged == 1000, "\(String(describing: summary.error))")
+      #expect(summary.error != nil || summary.progress.acknowledged == 1000, "\(summary)")
+      return summary
     }
   }
 

@@ -48,22 +48,36 @@ struct DrainingDownloadTests {
     "a download that its client reads is completed and ends the wait, and a stalled one does not extend it",
     arguments: [1, 2])
   func steady(_ threads: Int) throws {
+    var troubles: [[String]] = []
+    // A busy machine may stop the client for as long as it may read nothing.
+    for seconds in [8, 32, 128] {
+      let trouble = try readsSteadily(threads, limit: seconds)
+      if trouble.isEmpty { return }
+      troubles.append(trouble)
+    }
+    Issue.record("\(troubles)")
+  }
+
+  /// Lets a server stop within this many seconds while one client reads and another does not. Returns what is wrong.
+  private func readsSteadily(_ threads: Int, limit: Int) throws -> [String] {
     let server = try Self.server(threads)
     let (steady, stalled) = (try Self.begin(server), try Self.begin(server))
     let begin = MonotonicInstant.now
-    server.server.drain(within: .seconds(8))
-    var count = Self.read(steady, atMost: 4096, pause: 1) {
+    server.server.drain(within: .seconds(limit))
+    var trouble: [String] = []
+    var count = Self.read(steady, atMost: 4096, pause: Int32(limit / 8)) {
       server.events.all.contains { $0.kind == .downloadInterrupted }
     }
     // A quarter of the time limit for reading an answer.
-    #expect(MonotonicInstant.now - begin >= .seconds(2))
-    #expect(count < Self.size)
+    if MonotonicInstant.now - begin < Duration.seconds(limit) / 4 { trouble.append("the stalled client is interrupted early") }
+    if count >= Self.size { trouble.append("the stalled client is interrupted too late") }
     count += Self.read(steady, atMost: 1 << 18) { server.events.all.contains { $0.kind == .downloaded } }
     server.server.waitUntilEnded()
-    #expect(MonotonicInstant.now - begin < .seconds(6))
+    if MonotonicInstant.now - begin >= Duration.seconds(limit) * 3 / 4 { trouble.append("the server ends late") }
     count += Self.read(steady, atMost: 1 << 18)
-    #expect(count > Self.size)
+    if count <= Self.size { trouble.append("the client that reads has \(count) bytes") }
     withExtendedLifetime(stalled) {}
+    return trouble
   }
 
   @Test("a longer download is disconnected before the time ends")

@@ -108,10 +108,18 @@ struct HTTPConnectionTests {
 
   @Test("a slow head is answered with 408, and an idle connection is closed")
   func timeouts() throws {
+    // A busy machine may stop the client for as long as the limit, and then the server closes its connection.
+    for limit in [.milliseconds(100), .seconds(1)] as [Duration] {
+      do { return try checkTimeouts(limit) } catch is TestFailure {}
+    }
+    try checkTimeouts(.seconds(10))
+  }
+
+  private func checkTimeouts(_ limit: Duration) throws {
     let test = try TestServer {
-      $0.headTimeout = .milliseconds(100)
-      $0.keepAliveTimeout = .milliseconds(100)
-      $0.bodyIdleTimeout = .milliseconds(100)
+      $0.headTimeout = limit
+      $0.keepAliveTimeout = limit
+      $0.bodyIdleTimeout = limit
     }
     let slow = try test.connect()
     try slow.send("GET / HT")
