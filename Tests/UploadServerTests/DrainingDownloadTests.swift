@@ -69,11 +69,13 @@ struct DrainingDownloadTests {
       server.events.all.contains { $0.kind == .downloadInterrupted }
     }
     // A quarter of the time limit for reading an answer.
-    if MonotonicInstant.now - begin < Duration.seconds(limit) / 4 { trouble.append("the stalled client is interrupted early") }
+    let isEarly = MonotonicInstant.now - begin < Duration.seconds(limit) / 4
+    if isEarly { trouble.append("the stalled client is interrupted early") }
     if count >= Self.size { trouble.append("the stalled client is interrupted too late") }
     count += Self.read(steady, atMost: 1 << 18) { server.events.all.contains { $0.kind == .downloaded } }
     server.server.waitUntilEnded()
-    if MonotonicInstant.now - begin >= Duration.seconds(limit) * 3 / 4 { trouble.append("the server ends late") }
+    let isLate = MonotonicInstant.now - begin >= Duration.seconds(limit) * 3 / 4
+    if isLate { trouble.append("the server ends late") }
     count += Self.read(steady, atMost: 1 << 18)
     if count <= Self.size { trouble.append("the client that reads has \(count) bytes") }
     withExtendedLifetime(stalled) {}
