@@ -178,14 +178,20 @@ struct ResumableFaultTests {
 
   @Test("a request without a response has a time limit, and the next one continues")
   func silent() throws {
-    let server = try ResumableServer { request, _ in
-      request.method == "PATCH" && request.number == 0 ? .silent : .proper
+    var outages: [Int] = []
+    // A busy machine may stop the server for as long as the limit, during other requests as well.
+    for limit in [.milliseconds(200), .seconds(2), .seconds(10)] as [Duration] {
+      let server = try ResumableServer { request, _ in
+        request.method == "PATCH" && request.number == 0 ? .silent : .proper
+      }
+      let summary = try stream(server) {
+        $0.request.limits.response = limit
+        $0.rollOver.size = 100_000
+      }
+      outages.append(summary.progress.outageCount)
+      if outages.last == 1, server.nth("PATCH", 1)?.offset == 100_000 { return }
     }
-    let summary = try stream(server) {
-      $0.request.limits.response = .milliseconds(200)
-      $0.rollOver.size = 100_000
-    }
-    #expect(summary.progress.outageCount == 1 && server.nth("PATCH", 1)?.offset == 100_000)
+    Issue.record("the next request does not continue: \(outages) outages")
   }
 
   @Test("a server that disappears and returns: nothing is lost")

@@ -273,17 +273,28 @@ struct ResumableOutageTests {
 
   @Test("an OPTIONS without a response does not prevent the creation of a stream")
   func silentOptions() throws {
+    // A busy machine may stop the server for as long as the limit, during other requests as well.
+    for limit in [.milliseconds(300), .seconds(2)] as [Duration] {
+      if try outagesAfterSilentOptions(limit) == 0 { return }
+    }
+    #expect(try outagesAfterSilentOptions(.seconds(20)) == 0)
+  }
+
+  /// Streams to a server that does not respond to OPTIONS. Returns the number of outages.
+  private func outagesAfterSilentOptions(_ limit: Duration) throws -> Int {
     let server = try ResumableServer(.init(progress: 1)) { request, _ in
       request.method == "OPTIONS" ? .odd(OddAnswer(bytes: "", end: .waits)) : .proper
     }
-    try withSession { session throws in
+    return try withSession { session throws in
       let source = try PushedSource()
-      let stream = try RunningStream(source, session, server) { $0.request.limits.response = .milliseconds(300) }
+      let stream = try RunningStream(source, session, server) { $0.request.limits.response = limit }
       try source.push([1, 2, 3])
       stream.streamer.finish()
       let summary = try stream.summary()
-      #expect(summary.error == nil && summary.isResumable && summary.progress.outageCount == 0)
-      #expect(server.methods.prefix(3) == ["OPTIONS", "POST", "PATCH"])
+      #expect(summary.error == nil && summary.isResumable)
+      let outageCount = summary.progress.outageCount
+      #expect(outageCount > 0 || server.methods.prefix(3) == ["OPTIONS", "POST", "PATCH"])
+      return outageCount
     }
   }
 

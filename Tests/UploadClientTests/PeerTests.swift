@@ -166,22 +166,35 @@ struct PeerTests {
 
   @Test("a source that is silent for longer than that is not affected")
   func silentSource() throws {
+    var ends: [String] = []
+    // A busy machine may stop the server for as long as the limit, also while it has to respond.
+    for limit in [.milliseconds(300), .seconds(1), .seconds(4)] as [Duration] {
+      let end = try endAfterSilence(limit)
+      if case .success(let outcome) = end, outcome.response.status == 200 { return }
+      ends.append("\(end)")
+    }
+    Issue.record("\(ends)")
+  }
+
+  /// The end of a request whose source is silent for five times as long as its limits.
+  private func endAfterSilence(_ limit: Duration) throws -> Result<UploadTask.Outcome, UploadError> {
     let chunks = try EventLog<[UInt8]>()
     let server = try chunkServer(chunks)
-    try withSession { session in
+    return try withSession { session throws in
       var request = UploadRequest(url: server.url)
-      request.limits.unacknowledged = .milliseconds(300)
-      request.limits.response = .milliseconds(300)
-      request.limits.connect = .milliseconds(300)
+      request.limits.unacknowledged = limit
+      request.limits.response = limit
+      request.limits.connect = limit
       let upload = try RunningUpload(session, request)
       try upload.body.write("one")
       try chunks.wait("a chunk") { $0.first }
       // Not a synchronization: this time must pass without an effect.
       let never = try EventCounter()
-      #expect(!waitUntilReadable(never.descriptor, limit: .milliseconds(1500)))
-      try upload.body.write("two")
+      #expect(!waitUntilReadable(never.descriptor, limit: limit * 5))
+      #expect(upload.endCount == 0)
+      try? upload.body.write("two")
       upload.body.end()
-      #expect(try upload.response().status == 200)
+      return try upload.result()
     }
   }
 
