@@ -91,9 +91,18 @@ struct OwnershipTests {
 
   @Test("a complete recording keeps its token when an older upload of the same stream expires")
   func outlivesAnOlderUpload() throws {
+    // A busy machine may let the upload expire before the stream is complete.
+    for age in [.milliseconds(300), .seconds(3)] as [Duration] {
+      if try outlivesUpload(ofAge: age) { return }
+    }
+    #expect(try outlivesUpload(ofAge: .seconds(20)), "the upload expires too early each time")
+  }
+
+  /// Returns false if the older upload expires before the stream is complete.
+  private func outlivesUpload(ofAge age: Duration) throws -> Bool {
     let directory = TemporaryDirectory()
     let test = try guarded(directory) {
-      $0.uploads.maximumAge = .milliseconds(300)
+      $0.uploads.maximumAge = age
       $0.uploads.parkDelay = .milliseconds(1)
     }
     let client = try test.connect()
@@ -101,7 +110,9 @@ struct OwnershipTests {
       "POST", "/t.txt", ["Stream-ID: a", "Upload-Complete: ?0", "Upload-Length: 100", Self.alpha], body: "abc")
     #expect(try client.final().answer.status == 201)
     try client.send(TestServer.head("/t.txt", id: "a", offset: 3, more: Self.alpha + "\r\n") + "0\r\n\r\n")
-    #expect(try client.answer().status == 200)
+    let status = try client.answer().status
+    if test.events.all.contains(where: { $0.kind == .expired }) { return false }
+    #expect(status == 200)
     // Two uploads expire in succession, so the first one's time has passed as well.
     for count in 1...2 {
       let client = try test.connect()
@@ -115,6 +126,7 @@ struct OwnershipTests {
       try client.send(TestServer.head("/t.txt", id: "a", offset: 3, more: token + "\r\n") + "0\r\n\r\n")
       #expect(try client.answer().status == status)
     }
+    return true
   }
 
   @Test(

@@ -215,7 +215,7 @@ struct WrappedHandlerTests {
     let log = Log()
     let test = try TestServer {
       $0.handler = { head in Echo(head, log) { how == "early" && $0.utf8.count > 2 ? Response(422) : nil } }
-      if how == "expiry" { $0.uploads.maximumAge = .seconds(1) }
+      if how == "expiry" { $0.uploads.maximumAge = .seconds(5) }
     }
     // Age never removes an upload that may be a live stream.
     let location = try test.create("/echo", ["length", "expiry"].contains(how) ? ["Upload-Length: 4"] : [])
