@@ -97,6 +97,14 @@ struct DrainSignalTests {
 
   @Test("if the broker is dead, the server ends within --drain-timeout, and acknowledges nothing more")
   func deadBroker() throws {
+    // Less than the time for which a server tries to store a message, unless a busy machine stops the server.
+    for _ in 0..<3 {
+      if try timeToEndWithoutBroker() < .seconds(7) { return }
+    }
+    Issue.record("the server continues to store bytes after --drain-timeout")
+  }
+
+  private func timeToEndWithoutBroker() throws -> Duration {
     let broker = try TestBroker()
     let (server, address) = try start(["--drain-timeout", "2s"], broker)
     let (client, _) = try beginUpload(at: address, isLive: true)
@@ -108,10 +116,10 @@ struct DrainSignalTests {
     // 74 if the server was still trying to store the bytes.
     let code = try server.wait()
     #expect(code == 0 || code == 74, "\(server.errors)")
-    // Less than the time for which a server tries to store a message. A busy machine needs more than two seconds.
-    #expect(MonotonicInstant.now - began < .seconds(7))
+    let time = MonotonicInstant.now - began
     let answer = try? client.final().answer
     #expect(answer?["upload-offset"] != "10")
+    return time
   }
 
   @Test(

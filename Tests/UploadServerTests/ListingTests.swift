@@ -76,18 +76,23 @@ struct ListingTests {
   func early() throws {
     let directory = TemporaryDirectory()
     try Command.run("sh", ["-c", "cd \"$0\" && seq -f 'a-%.0f.rare' 40000 | xargs touch", directory.path])
-    let test = try TestServer(in: directory)
-    var refusals = 0
-    while true {
-      let client = try test.connect()
-      try client.send(TestServer.head("/new-\(refusals).txt") + "0\r\n\r\n")
-      let answer = try client.answer()
-      if answer.status == 201 { break }
-      #expect(answer.status == 503 && answer["retry-after"] == "2", "\(answer)")
-      guard answer.status == 503 else { break }
-      refusals += 1
+    // A busy machine may list everything before the client asks.
+    for attempt in 0..<10 {
+      let test = try TestServer(in: directory)
+      var refusals = 0
+      while true {
+        let client = try test.connect()
+        try client.send(TestServer.head("/new-\(attempt)-\(refusals).txt") + "0\r\n\r\n")
+        let answer = try client.answer()
+        if answer.status == 201 { break }
+        #expect(answer.status == 503 && answer["retry-after"] == "2", "\(answer)")
+        guard answer.status == 503 else { break }
+        refusals += 1
+      }
+      if refusals > 0 { return }
+      test.stop()
     }
-    try require(refusals > 0, "asked before everything was listed")
+    Issue.record("everything was listed before each client asked")
   }
 
   @Test("if the rest of the directory cannot be listed, a stream that may be in it receives 503 until it can")
