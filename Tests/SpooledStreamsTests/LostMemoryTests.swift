@@ -80,7 +80,8 @@ struct LostMemoryTests {
   private func capture(_ extent: Extent) throws -> String {
     machine.kill()
     if extent == .memory { machine.failWrites(with: ENOSPC) }
-    let spool = try open(extent == .partly ? .seconds(3600) : .milliseconds(10))
+    let isLate = extent == .partly || extent == .start
+    let spool = try open(isLate ? .seconds(3600) : .milliseconds(10))
     // Until then, the spool's thread does nothing else.
     let isKilled = EndSignal()
     defer { isKilled.signal() }
@@ -98,6 +99,11 @@ struct LostMemoryTests {
       }
     }
     machine.kill()
+    // The spool's thread, which has no disk any more, must not read the memory that a test changes.
+    let isIdle = EndSignal()
+    isKilled.signal()
+    spool.open("none") { _ in isIdle.signal() }
+    isIdle.wait()
     machine.failWrites(with: nil)
     if extent != .memory { return SharedStretch(id: try #require(try storedFile()).id).bufferPath }
     let folder = SpoolFolder.resolved("\(directory.path)/s")
