@@ -146,10 +146,11 @@ extension RealALSA {
         let frames = session.frames
         session.take { $0.frames > frames + 5_000 }
         session.finish()
-        let timeline = Timeline(session.bytes, channels: 2, tolerance: 3)
+        // A device that is lost without a frame does not show when it stopped, so the clock of a thread decides.
+        let timeline = Timeline(session.bytes, channels: 2, tolerance: 48)
         #expect(timeline.foreign == 0 && timeline.silence.count == 1)
         #expect((timeline.silence.first?.count ?? 0) > 5 * 48_000)
-        for run in timeline.runs { #expect(abs(Int(run.device) - run.stream.lowerBound) <= 3) }
+        for run in timeline.runs { #expect(abs(Int(run.device) - run.stream.lowerBound) <= 48) }
         let codes = session.events.compactMap { event -> Int32? in
           if case .deviceLost(_, let code) = event { code } else { nil }
         }

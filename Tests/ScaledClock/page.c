@@ -62,6 +62,12 @@ void scaled_clock_sleep(struct scaled_clock_page *page, int64_t duration_ns) {
   __atomic_add_fetch(&page->slept_ns, duration_ns, __ATOMIC_ACQ_REL);
 }
 
+void scaled_clock_slow(struct scaled_clock_page *page) {
+  int64_t now = real_ns(CLOCK_MONOTONIC);
+  page->real_origin_ns = now - (now - page->real_origin_ns) * page->factor;
+  STORE(page->factor, 1);
+}
+
 void scaled_clock_step(struct scaled_clock_page *page, int64_t by_ns) {
   uint32_t count = page->step_count;
   if (count == SCALED_CLOCK_STEPS) return;

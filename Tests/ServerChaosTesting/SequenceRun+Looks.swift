@@ -83,13 +83,20 @@ extension SequenceRun {
     var detail = RequestDetail()
     (detail.count, detail.isChunked) = (Int(count), true)
     // With a log, a request has its part of the quotas once the brokers have accepted it.
-    let open = plain(detail, token: token, stream, expects: isLog)
+    let deadline = MonotonicInstant.now + quotaPatience
+    var open = plain(detail, token: token, stream, expects: isLog)
     connect(open)
-    if isLog {
+    while isLog {
       open.connection?.send(open.request.bytes[..<open.request.headCount])
-      guard let answer = open.connection?.answer(), answer.status == 100 else {
-        throw fail("a plain request is not accepted", open.request.text)
+      let status = open.connection?.answer()?.status
+      if status == 100 { break }
+      // The uploads that were cancelled before may still count at this server.
+      guard status == 507, MonotonicInstant.now < deadline else {
+        throw fail("a plain request is not accepted", "\(open.request.text) → \(status ?? 0)")
       }
+      open.connection?.disconnect()
+      open = plain(detail, token: token, stream, expects: true)
+      connect(open)
     }
     // All but the end of the body.
     open.connection?.send(open.request.bytes.dropLast(5).dropFirst(isLog ? open.request.headCount : 0))

@@ -41,6 +41,10 @@ package final class SimulatedTime: @unchecked Sendable {
   /// Sets the machine's wall clock.
   package func step(by seconds: Int) { scaled_clock_step(page, Int64(seconds) * 1_000_000_000) }
 
+  /// From now on, simulated time passes like real time, so do not call ``pass(_:)`` any more. Only while none of its
+  /// programs run.
+  func slowDown() { scaled_clock_slow(page) }
+
   /// Simulates a sleep of this length. Only while none of its programs run.
   func sleep(_ seconds: Double) { scaled_clock_sleep(page, Int64(seconds * 1e9)) }
 }

@@ -249,7 +249,11 @@ package final class SoakRun {
   // MARK: The end
 
   private func finish() throws -> SoakReport {
+    // A client that ends waits only for a moment until its last lines are written, and a busy machine needs more.
+    try stop()
+    clientTime.slowDown()
     client.signal(SIGINT)
+    client.signal(SIGCONT)
     let summary = try client.wait("the end") { $0.events.last { $0.event == "ended" } }
     let code = client.waitUntilExit()
     // The recording gets its final name.

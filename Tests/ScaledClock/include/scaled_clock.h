@@ -21,7 +21,7 @@ struct scaled_clock_step {
 struct scaled_clock_page {
   uint32_t magic;
   uint32_t factor;           ///< simulated seconds in a real one
-  int64_t real_origin_ns;    ///< the real CLOCK_MONOTONIC at which simulated time began
+  int64_t real_origin_ns;    ///< the real CLOCK_MONOTONIC at which simulated time would have begun with that factor
   int64_t monotonic_ns;      ///< the simulated clocks at that moment
   int64_t boottime_ns;
   int64_t realtime_ns;
@@ -40,6 +40,8 @@ void scaled_clock_close(struct scaled_clock_page *page);
 int64_t scaled_clock_elapsed_ns(const struct scaled_clock_page *page);
 /// The machine has slept for so long: its programs did not run, and CLOCK_MONOTONIC stood still.
 void scaled_clock_sleep(struct scaled_clock_page *page, int64_t duration_ns);
+/// From now on, simulated time passes like real time. Only while no program with this clock runs.
+void scaled_clock_slow(struct scaled_clock_page *page);
 /// Sets the wall clock forwards, or backwards.
 void scaled_clock_step(struct scaled_clock_page *page, int64_t by_ns);
 /// A simulated clock that shows `real_ns` of the real CLOCK_MONOTONIC as `clock` shows it.
