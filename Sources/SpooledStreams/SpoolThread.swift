@@ -163,8 +163,10 @@ final class SpoolThread: @unchecked Sendable {
     // Without space, further bytes do not help. The timer tries again, and so does the consumer when it releases bytes.
     if case .blocked = copied { return }
     // While the timer runs, only a buffer that fills quickly must be handled before it.
-    // The first one after a time without any must be noted at once.
-    let step = isEager || timer == nil || !live.isMemoryNoted ? 1 : UInt64(live.copier.capacity / 4)
+    // The first one after a time without any must be noted at once, and so must the first of all: until then, the file
+    // does not show that the stream has begun.
+    let isFirst = live.position == 0 || !live.isMemoryNoted
+    let step = isEager || timer == nil || isFirst ? 1 : UInt64(live.copier.capacity / 4)
     let next = min(live.position.addingSaturated(step), awaitedBlock ?? .max)
     if !live.copier.requestWakeUp(atHead: next) {
       loop.afterReady { [unowned self] in copyLive() }
