@@ -49,6 +49,8 @@ public struct SpoolDamage: Equatable, Sendable {
   public var fileOffset: UInt64
   /// The stream positions that are gone; empty when nothing is lost.
   public var lostPositions: Range<UInt64>
+  /// How many bytes are lost. Positions of a damaged file may be so far apart that the range's own `count` would trap.
+  package var lostByteCount: UInt64 { lostPositions.upperBound - lostPositions.lowerBound }
 
   /// Creates damage at an offset of the file.
   public init(_ kind: Kind, fileOffset: UInt64, lostPositions: Range<UInt64> = 0..<0) {

@@ -51,7 +51,7 @@ enum SpoolReport {
       line.add("stretch", stretch)
       line.add("kind", damage.kind.rawValue)
       line.add("offset", damage.lostPositions.lowerBound)
-      line.add("length", UInt64(damage.lostPositions.count))
+      line.add("length", damage.lostByteCount)
       line.add("mayLack", damage.kind.leavesDoubt)
     case .unreadable(let error):
       line = JSONLine(event: "spool-unreadable")
@@ -63,7 +63,7 @@ enum SpoolReport {
   }
 
   private static func loss(_ damage: SpoolDamage) -> String {
-    if !damage.lostPositions.isEmpty { return "\(damage.lostPositions.count) bytes are lost." }
+    if !damage.lostPositions.isEmpty { return "\(damage.lostByteCount) bytes are lost." }
     if damage.kind.leavesDoubt {
       let doubt =
         damage.kind == .lostMemory

@@ -170,7 +170,7 @@ struct StretchReport {
       line.add("file_offset", damage.fileOffset)
       let hasPosition = !damage.lostPositions.isEmpty || damage.kind == .lostMemory
       line.add("lost_from", hasPosition ? damage.lostPositions.lowerBound : nil)
-      line.add("lost_bytes", damage.lostPositions.count)
+      line.add("lost_bytes", damage.lostByteCount)
       return Console.shared.put(line.line)
     }
     let lost = damage.lostPositions

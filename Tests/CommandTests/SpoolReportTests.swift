@@ -72,6 +72,7 @@ struct SpoolReportTests {
     let error = SpoolError(.system(system), path: "/spool/s/1.spool")
     let torn = SpoolDamage(.torn, fileOffset: 4096, lostPositions: 5..<7)
     let doubt = SpoolDamage(.lostMemory, fileOffset: 4096, lostPositions: 9..<9)
+    let far = SpoolDamage(.torn, fileOffset: 4096, lostPositions: 0..<UInt64.max)
     let events: [(SpoolEvent, String)] = [
       (.failing(error), #""spool-failing","error":"\#(error)""#), (.recovered, #""spool-recovered""#),
       (.removed("/a"), #""spool-removed","path":"/a""#), (.truncated("/a"), #""spool-truncated","path":"/a""#),
@@ -79,6 +80,10 @@ struct SpoolReportTests {
       (
         .damaged(stretch: "s", torn),
         #""spool-damaged","stretch":"s","kind":"torn","offset":5,"length":2,"mayLack":false"#
+      ),
+      (
+        .damaged(stretch: "s", far),
+        #""spool-damaged","stretch":"s","kind":"torn","offset":0,"length":18446744073709551615,"mayLack":false"#
       ),
       (
         .damaged(stretch: "s", doubt),
@@ -89,6 +94,7 @@ struct SpoolReportTests {
     for (event, members) in events {
       let line = SpoolReport.jsonLine(event, time: "t")
       #expect(line.contains(#""event":\#(members),"time":"t"}"#), "\(line)")
+      #expect(!SpoolReport.line(event).isEmpty)
     }
   }
 
