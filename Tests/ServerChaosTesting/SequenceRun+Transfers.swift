@@ -134,6 +134,10 @@ extension SequenceRun {
       return
     }
     if final.isComplete == true, upload.isOpen { upload.phase = .refused }
+    // It was complete without further bytes, and could not end its stream yet. Its length is known since then.
+    if call.completes, call.count == 0, call.phaseBefore == .open, final.status == 503 {
+      upload.givenLength = call.offset
+    }
     switch final.status {
     case 404, 410: try gone(upload, others, outcome.text)
     case 409 where useUpLateBytes(of: upload, from: call.exactBefore ?? call.offset, to: final.offset):
