@@ -96,6 +96,10 @@ final class CircularMemory: @unchecked Sendable {
       if isTruncated { throw truncated }
       return nil
     }
+    guard let head = left.pointee.leftHead else {
+      munmap(first, headLength)
+      return nil
+    }
     do throws(SystemError) {
       base = try Self.mapTwice(file, capacity, offset: headLength)
     } catch {
@@ -103,7 +107,7 @@ final class CircularMemory: @unchecked Sendable {
       throw error
     }
     words = .allocate(capacity: 1)
-    words.initialize(to: CircularWords(copying: left))
+    words.initialize(to: CircularWords(copying: left, head: head))
     published = left
     note = CircularNote(words: words, published: left)
     addToSharedMappings()

@@ -77,7 +77,7 @@ extension CircularStorage {
   func publish(_ count: Int) {
     let head = words.pointee.head.load(ordering: .relaxed) + UInt64(count)
     // First in the file, so that another process has every byte that a thread of this one may have sent.
-    published?.pointee.head.store(head, ordering: .releasing)
+    published?.pointee.publishHead(head)
     words.pointee.head.store(head, ordering: .sequentiallyConsistent)
     wakeConsumer()
     if hasCopier { wakeCopier(head: head) }

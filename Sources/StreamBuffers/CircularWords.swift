@@ -22,9 +22,14 @@ struct CircularWords: ~Copyable {
   private let apartFromTheRest = CacheLines()
   let head = Atomic<UInt64>(0)
   let finished = Atomic<Bool>(false)
+  // Only in a file: copies of the head, one written before it and one after it, so that damage to one of the three
+  // shows. See `leftHead`. Zeros in a file of an earlier version.
+  let headBefore = Atomic<UInt64>(0)
+  let headAfter = Atomic<UInt64>(0)
 
-  // Written by the consumer, for each read and release.
-  private let apartFromTheProducer = CacheLines()
+  // Written by the consumer, for each read and release. The earlier versions had no copies of the head, and the words
+  // have kept their places.
+  private let apartFromTheProducer: InlineArray<14, UInt64> = InlineArray(repeating: 0)
   let released = Atomic<UInt64>(0)
   /// The lowest offset that the consumer is using, `nothingPinned` if it is using none.
   let pinned = Atomic<UInt64>(nothingPinned)
@@ -63,18 +68,36 @@ struct CircularWords: ~Copyable {
   init(capacity: Int, startingAt end: UInt64, pausedBefore: UInt64) {
     self.capacity = UInt64(capacity)
     self.pausedBefore = pausedBefore
-    head.store(end, ordering: .relaxed)
+    publishHead(end)
     released.store(end, ordering: .relaxed)
     copied.store(end, ordering: .relaxed)
   }
 
+  /// Changes the head in a file. A process that is killed in between leaves two equal words of three.
+  func publishHead(_ end: UInt64) {
+    headBefore.store(end, ordering: .releasing)
+    head.store(end, ordering: .releasing)
+    headAfter.store(end, ordering: .releasing)
+  }
+
+  /// The head in the file of another process, even if one of the three words was damaged; nil if more were.
+  var leftHead: UInt64? {
+    let (before, after) = (headBefore.load(ordering: .acquiring), headAfter.load(ordering: .acquiring))
+    let head = head.load(ordering: .acquiring)
+    if head == before || head == after { return head }
+    if before == after { return before == 0 ? head : before }
+    return nil
+  }
+
   /// What another process has left in a file, for a process that reads it. Nobody waits there any more.
-  init(copying other: UnsafeMutablePointer<CircularWords>) {
+  ///
+  /// - Parameter end: its ``leftHead``.
+  init(copying other: UnsafeMutablePointer<CircularWords>, head end: UInt64) {
     capacity = other.pointee.capacity
     pausedBefore = other.pointee.pausedBefore
     pauses = other.pointee.pauses
     label = other.pointee.label
-    head.store(other.pointee.head.load(ordering: .acquiring), ordering: .relaxed)
+    head.store(end, ordering: .relaxed)
     finished.store(other.pointee.finished.load(ordering: .relaxed), ordering: .relaxed)
     released.store(other.pointee.released.load(ordering: .relaxed), ordering: .relaxed)
     pausesWritten.store(other.pointee.pausesWritten.load(ordering: .relaxed), ordering: .relaxed)

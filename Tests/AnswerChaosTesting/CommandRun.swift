@@ -63,6 +63,8 @@ final class CommandRun {
     if !plan.usesHTTP2 { words.append("--http1") }
     if let proxy = server.proxy { words += ["--proxy", proxy] }
     if plan.cell.route.isSecure { words += ["--ca-file", server.identity.authority] }
+    // As in the same process. An announced upload that does not exist is only left after twelve failed connections.
+    words += ["--connect-timeout", "5s"]
     if plan.isPermanent { words += ["--give-up", "300ms"] }
     if let limit = plan.refusalLimit { words += ["--give-up-on-refusal", "\(Int(limit / .milliseconds(1)))ms"] }
     return words
@@ -174,7 +176,7 @@ final class CommandRun {
     let allowed: Set<Int32> = [0, 4, 69, 76, 77]
     let isStopped = code == 130 && signalledAt != nil && plan.cell.source == .put
     guard allowed.contains(code) || isStopped else { return "an exit code that no answer leads to: \(code)" }
-    if plan.cell.source != .mic, let difference = server.state.withLock({ $0.stored.difference }) {
+    if plan.cell.source != .mic, let difference = server.state.withLock({ $0.stored.locatedByBytes().difference }) {
       return "wrong bytes at the server: \(difference)"
     }
     if CaseServer.secrets.contains(where: { text.contains($0) || output?.text.contains($0) == true }) {

@@ -27,6 +27,12 @@ enum OffsetNoise {
 
   static func bytes(from offset: UInt64, count: Int) -> [UInt8] { Array(all[Int(offset)..<Int(offset) + count]) }
 
+  /// The offset at which the first eight of `bytes` are; 0 if there are none.
+  static func offset(of bytes: [UInt8]) -> UInt64? {
+    let first = bytes.prefix(8)
+    return (0...longest - first.count).first { all[$0...].starts(with: first) }.map(UInt64.init)
+  }
+
   /// The first of `bytes`, which begin at `offset`, that is wrong.
   static func firstDifference(_ bytes: [UInt8], at offset: UInt64) -> UInt64? {
     guard bytes.count <= longest, offset <= UInt64(longest - bytes.count) else { return offset }

@@ -31,11 +31,18 @@ struct StoredStream: Sendable {
   var uploads: [Upload] = []
   var requests: [Request] = []
 
-  /// The same with the offsets of requests to numbered URLs, taken from the client's reports, or from their bytes.
+  /// The same with the offsets of requests to numbered URLs, taken from the client's reports.
   func located(at starts: [UInt64]) -> StoredStream {
+    located { bytes in starts.first { OffsetNoise.firstDifference(bytes, at: $0) == nil } }
+  }
+
+  /// The same with the offsets of requests to numbered URLs, taken from their bytes.
+  func locatedByBytes() -> StoredStream { located(OffsetNoise.offset) }
+
+  private func located(_ offset: ([UInt8]) -> UInt64?) -> StoredStream {
     var stored = self
     for (index, request) in requests.enumerated() where request.offset == nil {
-      stored.requests[index].offset = starts.first { OffsetNoise.firstDifference(request.bytes, at: $0) == nil }
+      stored.requests[index].offset = offset(request.bytes)
     }
     return stored
   }

@@ -2,6 +2,8 @@
 
 import EventLoops
 import Glibc
+import PropertyTesting
+import Synchronization
 import Testing
 
 @testable import StreamBuffers
@@ -65,6 +67,52 @@ struct OverwrittenBufferTests {
     #expect(next.consumer.nextPause == CircularBuffer.Pause(position: 5000, length: 70))
     next.consumer.passPause()
     #expect(next.consumer.nextPause == nil && next.consumer.pausedByteCount == 70)
+    #expect(killed.producer.head == 6000)
+  }
+
+  /// The head in the file and its copies, in the order in which they are written.
+  private enum HeadWord: CaseIterable {
+    case before, head, after
+  }
+
+  @Test(
+    "a damaged head is replaced by its copies, and one that cannot be replaced is not used",
+    arguments: Seed.several(40))
+  func damagedHead(seed: Seed) throws {
+    defer { unlink(path) }
+    var generator = seed.generator
+    let killed = try buffer()
+    let file = open(path, O_RDWR | O_CLOEXEC)
+    let page = try #require(mmap(nil, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0))
+    close(file)
+    defer { munmap(page, 4096) }
+    let words = page.assumingMemoryBound(to: CircularWords.self)
+    func set(_ word: HeadWord, _ value: UInt64) {
+      switch word {
+      case .before: words.pointee.headBefore.store(value, ordering: .relaxed)
+      case .head: words.pointee.head.store(value, ordering: .relaxed)
+      case .after: words.pointee.headAfter.store(value, ordering: .relaxed)
+      }
+    }
+    // The process may be killed before each of the three is written.
+    for written in 0...3 {
+      for damaged in [nil] + HeadWord.allCases.map({ $0 as HeadWord? }) {
+        let damage = max(1, generator.next() >> UInt64.random(in: 0..<64, using: &generator))
+        for (index, word) in HeadWord.allCases.enumerated() {
+          set(word, (index < written ? 6500 : 6000) ^ (word == damaged ? damage : 0))
+        }
+        let found = try CircularBuffer.Remains(path: path)?.head
+        let what = Comment("\(written) written, \(String(describing: damaged)) damaged by \(damage)")
+        if damaged == nil || written == 0 || written == 3 {
+          #expect(found == (written < 2 ? 6000 : 6500), what)
+        } else {
+          #expect(found == nil || found == 6000 || found == 6500, what)
+        }
+      }
+    }
+    // An earlier version wrote no copies.
+    for (word, value) in [(HeadWord.before, 0), (.head, 6000), (.after, 0)] { set(word, UInt64(value)) }
+    #expect(try CircularBuffer.Remains(path: path)?.head == 6000)
     #expect(killed.producer.head == 6000)
   }
 }
