@@ -40,7 +40,7 @@ enum Collect {
     } catch {
       throw CommandError(machine: error)
     }
-    let collector = try signals.endProcess { () throws(CommandError) in try open(configuration) }
+    let collector = try signals.endProcess(with: .done) { () throws(CommandError) in try open(configuration) }
     let place = "partition \(configuration.partition.text) of \(configuration.stream)"
     Console.shared.say(
       "collecting \(place) behind message \(collector.startSequence) into \(configuration.directory.shown)")

@@ -95,7 +95,7 @@ enum Serve {
     } catch {
       throw CommandError(machine: error)
     }
-    let server = try signals.endProcess { () throws(CommandError) in try open(configuration) }
+    let server = try signals.endProcess(with: .done) { () throws(CommandError) in try open(configuration) }
     let storesFiles = !values.has("discard") && values["store"] == nil
     let disk = storesFiles ? FreeDiskSpace(directory: values["directory"] ?? ".") : nil
     let isReady = { @Sendable in server.isReady }

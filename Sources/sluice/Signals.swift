@@ -121,9 +121,12 @@ struct Signals {
     pthread_sigmask(SIG_UNBLOCK, &set, nil)
   }
 
-  /// Runs `body`, which may hang, for example in a driver. A signal in the meantime ends the process, because there is
-  /// nothing to finish yet.
-  func endProcess<Result, Failure: Error>(during body: () throws(Failure) -> Result) throws(Failure) -> Result {
+  /// Runs `body`, which may hang, for example in a driver. A signal in the meantime ends the process with `code`,
+  /// because there is nothing to finish yet. A service that is stopped at its start has not failed: its code is `done`.
+  /// SIGQUIT always ends with `interrupted`.
+  func endProcess<Result, Failure: Error>(
+    with code: ExitCode = .interrupted, during body: () throws(Failure) -> Result
+  ) throws(Failure) -> Result {
     let descriptor = descriptor
     guard let over = try? Done(),
       let thread = try? NamedThread(
@@ -134,7 +137,10 @@ struct Signals {
             pollfd(fd: descriptor, events: Int16(POLLIN), revents: 0),
           ]
           while poll(&polled, 2, -1) < 0 && errno == EINTR {}
-          if polled[0].revents == 0 { _exit(ExitCode.interrupted.rawValue) }
+          guard polled[0].revents == 0 else { return }
+          var information = signalfd_siginfo()
+          _ = read(descriptor, &information, MemoryLayout<signalfd_siginfo>.size)
+          _exit((information.ssi_signo == UInt32(SIGQUIT) ? .interrupted : code).rawValue)
         })
     else { return try body() }
     defer {
