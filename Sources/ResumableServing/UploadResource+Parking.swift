@@ -59,7 +59,7 @@ extension UploadResource {
     if isDropDue { _ = dropUncounted() }
     guard isUnfinished, ledger.isUnsynced else { return saved() }
     synchronizeAll { [self] error in
-      if error == nil { becameClean() }
+      if error == nil { becameClean() } else { resources.figures.values.unsyncedUploads += 1 }
       saved()
     }
   }

@@ -11,6 +11,8 @@ package struct ServerFigures: Sendable {
   package private(set) var events = [UInt64](repeating: 0, count: ServerEvent.Kind.allCases.count)
   /// How often the disk refused bytes.
   package var storageFailures: UInt64 = 0
+  /// The uploads whose acknowledged bytes the disk refused when the server ended.
+  package var unsyncedUploads = 0
   package var openUploads = 0
   package var storedBytes: UInt64 = 0
   package var acknowledgedBytes: UInt64 = 0
@@ -37,6 +39,7 @@ package struct ServerFigures: Sendable {
     connections.add(other.connections)
     for index in events.indices { events[index] += other.events[index] }
     storageFailures += other.storageFailures
+    unsyncedUploads += other.unsyncedUploads
     openUploads += other.openUploads
     storedBytes += other.storedBytes
     acknowledgedBytes += other.acknowledgedBytes

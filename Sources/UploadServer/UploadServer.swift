@@ -181,6 +181,11 @@ public final class UploadServer: Sendable {
   /// Waits until the server has ended. Any thread except the server's.
   public func waitUntilEnded() { ended.wait() }
 
+  /// The uploads whose acknowledged bytes the disk refused when the server ended. 0 until then. Any thread.
+  package var unsyncedUploadCount: Int {
+    cores.indices.reduce(0) { $0 + (lastFigures.figures(of: $1)?.unsyncedUploads ?? 0) }
+  }
+
   /// Notes for an operator about the brokers that store uploads, one sentence each.
   public var storageNotes: [String] { shared.brokers?.notes ?? [] }
 

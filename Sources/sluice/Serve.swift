@@ -138,7 +138,7 @@ enum Serve {
       // A thread that waits for a disk may never end.
       if hasEnded { thread.join() }
       if isInterrupted { return .interrupted }
-      if hasEnded { return .done }
+      if hasEnded { return stored(server.unsyncedUploadCount) }
     } catch {
       throw CommandError(machine: error)
     }
@@ -148,6 +148,15 @@ enum Serve {
         + (storesFiles
           ? "the disk is too slow. The next start completes the unfinished work."
           : "the brokers are too slow. Clients can continue their uploads at any other server."))
+  }
+
+  /// The exit code after an orderly end.
+  private static func stored(_ unsyncedUploadCount: Int) -> ExitCode {
+    if unsyncedUploadCount == 0 { return .done }
+    Console.shared.say(
+      "sluice: the disk refused acknowledged bytes of \(unsyncedUploadCount) uploads. The log has its errors. Check the disk "
+        + "before the next start.")
+    return .inputOutput
   }
 
   /// The disk has at least this time to store acknowledged bytes, even if `--drain-timeout` is shorter.

@@ -31,6 +31,32 @@ struct RefusedSyncTests {
     }
   }
 
+  @Test("a server that ends counts the uploads whose acknowledged bytes the disk refuses")
+  func refusedAtTheServersEnd() async {
+    await #expect(processExitsWith: .success) {
+      for durability in Durability.allCases {
+        for error in [0, EIO, ENOSPC, EROFS] {
+          let test = try TestServer { $0.durability = durability }
+          for name in ["a", "b"] {
+            let location = try test.create("/t.txt", ["Stream-ID: \(name)"])
+            try test.append(location, at: 0, "abc")
+          }
+          try require(test.server.unsyncedUploadCount == 0, "nothing has ended")
+          sync_gate_fail(error)
+          test.stop()
+          sync_gate_fail(0)
+          let isRefused = error != 0 && durability != .always
+          // The round of each second may have ended an upload before.
+          let ended = test.events.all.count { $0.kind == .interrupted }
+          let count = test.server.unsyncedUploadCount
+          try require(
+            isRefused ? count == 2 || durability == .interval && count + ended >= 2 : count == 0,
+            "\(durability), \(error): \(count) and \(ended)")
+        }
+      }
+    }
+  }
+
   @Test("an end that the disk refuses completes nothing, and the refused bytes are sent again or discarded")
   func refusedAtTheEnd() async {
     await #expect(processExitsWith: .success) {
