@@ -3,8 +3,10 @@
 // It lies beside the user's files, so each step checks that the file is ours. Its first line identifies it, and a lock
 // names its owner. Any other file stays unchanged. The record keeps one name for its whole life. A new state is
 // appended to the former one, and the last complete state counts. So a kill leaves neither half a state nor a second
-// file.
+// file. Each state ends with a digest of the file up to there, so that a changed record is noticed: it could name
+// another file's upload.
 
+internal import Digests
 internal import EventLoops
 internal import Glibc
 internal import Synchronization
@@ -16,6 +18,7 @@ final class TransferRecord: Sendable {
   private struct OpenFile {
     var descriptor: Int32
     var text: String
+    var form = Form.current
     /// Whether this process has created the file.
     var isNew = false
   }
@@ -25,14 +28,52 @@ final class TransferRecord: Sendable {
     case upload, download
 
     fileprivate var magic: String { "sluice \(rawValue) record" }
-    fileprivate var firstLine: String { "\(magic) 2" }
+    fileprivate func firstLine(_ form: Form) -> String { "\(magic) \(form.rawValue)" }
     /// The content of a record whose transfer has not begun.
-    fileprivate var emptyRecord: String { "\(firstLine)\n" }
+    fileprivate func emptyRecord(_ form: Form) -> String { "\(firstLine(form))\n" }
     fileprivate var user: String { self == .upload ? "another sluice put uploads" : "another sluice get downloads" }
+    /// How to transfer the file without its damaged record.
+    fileprivate var newBeginning: String {
+      self == .upload
+        ? "delete it and upload the file from its first byte"
+        : "delete it and the part, and download the file from its first byte"
+    }
   }
 
-  /// The line after each state. No field's value begins with a space.
-  private static let stateEnd = " end"
+  /// The number in the first line. A record keeps its form for its whole life, because an older version of sluice may
+  /// have written its states.
+  fileprivate enum Form: Int, CaseIterable {
+    case withoutDigests = 2
+    case current = 3
+
+    /// How the line after each state begins. No field's value begins with a space.
+    static let endMark = " end"
+
+    /// The line after a state, without its line feed.
+    ///
+    /// - Parameter text: the record from its first byte to the line feed of the state's last field.
+    func endLine(after text: some StringProtocol) -> String {
+      switch self {
+      case .withoutDigests: Self.endMark
+      case .current: "\(Self.endMark) \(Digest(.sha256, of: Array(text.utf8).span.bytes).hexadecimal)"
+      }
+    }
+
+    /// The bytes to append to a record for another state.
+    func state(_ lines: [String], after text: String) -> String {
+      let fields = lines.map { $0 + "\n" }.joined()
+      return fields + endLine(after: text + fields) + "\n"
+    }
+  }
+
+  /// The complete states of a record.
+  private struct States {
+    /// The record from its first byte to the end of the last state.
+    var text: String
+    /// The lines of the last state. Nil if there is none.
+    var last: [String]?
+  }
+
   /// More bytes than a record has, unless it has thousands of states. Then it is rewritten.
   private static let limit = 1 << 20
 
@@ -93,8 +134,8 @@ final class TransferRecord: Sendable {
           usleep(1000)
           continue
         }
-        let lines = try lines(text, found)
-        file.withLock { $0 = OpenFile(descriptor: found, text: text) }
+        let (form, lines) = try parse(text, found)
+        file.withLock { $0 = OpenFile(descriptor: found, text: text, form: form) }
         return lines
       } catch {
         Self.unlock(found)
@@ -135,7 +176,7 @@ final class TransferRecord: Sendable {
     guard isKept else {
       return "there is no record to resume from: the same command begins with the first byte, without --resume"
     }
-    return file.withLock { $0?.text == kind.emptyRecord }
+    return file.withLock { $0.map { $0.text == kind.emptyRecord($0.form) } ?? false }
       ? "nothing to resume: the same command begins with the first byte, with or without --resume"
       : "resume with: \(command)"
   }
@@ -153,13 +194,19 @@ final class TransferRecord: Sendable {
   /// Records these lines. Returns nil on success, and the error otherwise.
   func write(_ lines: [String]) -> SystemError? {
     if let obstacle = createIfMissing() { return obstacle }
-    let state = (lines + [Self.stateEnd]).map { $0 + "\n" }.joined()
     return file.withLock { file in
       guard let open = file else { return SystemError(operation: "write", code: EBADF) }
-      guard isUnchanged(open) else { return SystemError(operation: "write", code: ESTALE) }
-      var kept = kind.firstLine + "\n" + (Self.states(open.text, kind).map { $0 + "\n" }.joined())
-      if kept.hasSuffix("\n" + state), kept == open.text { return nil }
-      if kept.utf8.count + state.utf8.count > Self.limit { kept = kind.firstLine + "\n" }
+      guard isUnchanged(open), let known = states(open.text, open.form) else {
+        return SystemError(operation: "write", code: ESTALE)
+      }
+      // Without what remains of a state that was not written completely.
+      var kept = known.text
+      if known.last == lines, kept == open.text { return nil }
+      var state = open.form.state(lines, after: kept)
+      if kept.utf8.count + state.utf8.count > Self.limit {
+        kept = kind.emptyRecord(open.form)
+        state = open.form.state(lines, after: kept)
+      }
       do throws(SystemError) {
         try Self.truncate(open.descriptor, to: kept)
         file?.text = kept
@@ -180,10 +227,10 @@ final class TransferRecord: Sendable {
     _ = createIfMissing()
     file.withLock { file in
       // If this fails, the later process discards the state.
-      guard let open = file, isUnchanged(open),
-        (try? Self.truncate(open.descriptor, to: kind.emptyRecord)) != nil
-      else { return }
-      file?.text = kind.emptyRecord
+      guard let open = file, isUnchanged(open) else { return }
+      let text = kind.emptyRecord(open.form)
+      guard (try? Self.truncate(open.descriptor, to: text)) != nil else { return }
+      file?.text = text
       fsync(open.descriptor)
     }
   }
@@ -192,12 +239,18 @@ final class TransferRecord: Sendable {
     try retryingInterrupts("ftruncate") { ftruncate(descriptor, off_t(text.utf8.count)) }
   }
 
-  /// The lines of all complete states after the first line.
-  private static func states(_ text: String, _ kind: Kind) -> ArraySlice<Substring> {
+  /// Reads the complete states. Nil if another program has changed the record: the digest after the last state is not
+  /// that of the bytes before it.
+  private func states(_ text: String, _ form: Form) -> States? {
     let lines = text.split(separator: "\n", omittingEmptySubsequences: false)
     // The last line feed is followed by nothing, or by a line that was not written completely.
-    guard let end = lines.dropLast().lastIndex(of: stateEnd[...]) else { return [] }
-    return lines[1...end]
+    guard let end = lines.dropLast().lastIndex(where: { $0.hasPrefix(Form.endMark) }) else {
+      return States(text: kind.emptyRecord(form))
+    }
+    // Its digest includes the earlier states.
+    guard lines[end] == form.endLine(after: text[..<lines[end].startIndex]) else { return nil }
+    let begin = lines[1..<end].lastIndex { $0.hasPrefix(Form.endMark) }.map { $0 + 1 } ?? 1
+    return States(text: String(text[..<lines[end].endIndex]) + "\n", last: lines[begin..<end].map(String.init))
   }
 
   /// Creates the record if that was impossible before. A full disk may have space by now.
@@ -213,7 +266,7 @@ final class TransferRecord: Sendable {
   ///
   /// - Returns: false if another file has the path by now.
   private func create() -> Bool {
-    let text = kind.emptyRecord
+    let text = kind.emptyRecord(.current)
     do throws(SystemError) {
       let new = try LockedFile.create(path, text)
       ReplacedFile.syncDirectory(of: path)
@@ -268,25 +321,25 @@ final class TransferRecord: Sendable {
     return text
   }
 
-  /// Reads a record. Nil if its transfer has not begun.
-  private func lines(_ text: String, _ descriptor: Int32) throws(CommandError) -> [String]? {
-    let lines = text.split(separator: "\n", omittingEmptySubsequences: false)
-    guard lines[0] == kind.firstLine else {
-      throw notARecord(lines[0].hasPrefix(kind.magic) ? "another version of sluice wrote it" : "it contains other data")
+  /// Reads a record. The lines are those of its last state, or nil if its transfer has not begun.
+  private func parse(_ text: String, _ descriptor: Int32) throws(CommandError) -> (form: Form, lines: [String]?) {
+    let first = text.prefix { $0 != "\n" }
+    guard let form = Form.allCases.first(where: { first == kind.firstLine($0) }) else {
+      throw notARecord(first.hasPrefix(kind.magic) ? "another version of sluice wrote it" : "it contains other data")
     }
     var status = stat()
     // A record of another user would send this user's file to a server that the other user chose.
     guard fstat(descriptor, &status) == 0, status.st_uid == geteuid() else { throw notARecord("another user owns it") }
-    guard text != kind.emptyRecord else { return nil }
-    let states = Self.states(text, kind)
+    guard text != kind.emptyRecord(form) else { return (form, nil) }
     // Another program may have truncated it, or a power failure its first state. It may still contain the URL.
-    guard !states.isEmpty else { throw damaged }
-    return states.dropLast().split(separator: Self.stateEnd[...], omittingEmptySubsequences: false).last?.map(
-      String.init)
+    guard let state = states(text, form)?.last else { throw damaged }
+    return (form, state)
   }
 
   /// The error for a record with contradictory content.
-  var damaged: CommandError { notARecord("it is damaged") }
+  var damaged: CommandError {
+    notARecord("it is damaged, or another program has changed it", remedy: ", or \(kind.newBeginning)")
+  }
 
   private var busy: CommandError {
     CommandError(
@@ -295,10 +348,11 @@ final class TransferRecord: Sendable {
     )
   }
 
-  private func notARecord(_ reason: String) -> CommandError {
+  /// - Parameter remedy: what helps besides another path.
+  private func notARecord(_ reason: String, remedy: String = "") -> CommandError {
     CommandError(
       .badData,
-      "\(shown) cannot be used as the record of the \(kind.rawValue): \(reason). It is left unchanged. Choose another path with --resume-file PATH."
+      "\(shown) cannot be used as the record of the \(kind.rawValue): \(reason). It is left unchanged. Choose another path with --resume-file PATH\(remedy)."
     )
   }
 

@@ -75,7 +75,7 @@ struct GetFileTests {
     #expect(
       first.errors.last == "nothing to resume: the same command begins with the first byte, with or without --resume")
     #expect(directory.names == ["file.bin.sluice"])
-    #expect(try directory.contents("file.bin.sluice") == Array("sluice download record 2\n".utf8))
+    #expect(try directory.contents("file.bin.sluice") == Array("sluice download record 3\n".utf8))
     let resource = try FaultyResource([])
     let server = try resource.serve()
     let second = try sluice(["get", "\(server.url)/file.bin", "-o", path] + (resumes ? ["--resume"] : []))
@@ -238,7 +238,7 @@ struct GetFileTests {
     let path = "\(directory.path)/file.bin"
     let resource = try FaultyResource([])
     let server = try resource.serve()
-    try directory.write("file.bin.sluice", "sluice download record 2\n")
+    try directory.write("file.bin.sluice", "sluice download record 3\n")
     if hasPart { try directory.write("file.bin.part", "") }
     let process = try sluice(["get", "\(server.url)/file.bin", "-o", path, "--resume"] + FaultyResource.patience)
     #expect(try process.wait() == 0, "\(process.errors)")

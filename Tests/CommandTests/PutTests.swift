@@ -90,7 +90,7 @@ struct PutTests {
     for (rest, code) in [("", 64), ("upload=\"http://h/u\"\n", 65)] as [(String, Int32)] {
       for options in [[], ["--resume"], ["--abandon"]] where code == 65 || options == ["--abandon"] {
         for command in ["put", "get"] {
-          let text = "sluice \(command == "put" ? "upload" : "download") record 2\n\(rest)"
+          let text = "sluice \(command == "put" ? "upload" : "download") record 3\n\(rest)"
           let record = try directory.write("record", text)
           let operands = command == "put" ? [file, "http://127.0.0.1:1/x"] : ["http://127.0.0.1:1/x", "-o", part]
           let process = try sluice([command] + operands + ["--resume-file", record] + options)
@@ -292,7 +292,7 @@ struct PutTests {
     let directory = try TemporaryDirectory()
     let server = try StreamServer()
     let file = try directory.write("data", bytes(300_000))
-    try directory.write("data.sluice", "sluice upload record 2\n")
+    try directory.write("data.sluice", "sluice upload record 3\n")
     let process = try sluice(["put", "--resume", file, "\(server.url)/"])
     #expect(try process.wait() == 0, "\(process.errors)")
     #expect(process.errors.contains { $0.contains("data.sluice records nothing yet") }, "\(process.errors)")

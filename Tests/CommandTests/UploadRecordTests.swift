@@ -3,6 +3,7 @@
 import EventLoops
 import Glibc
 import NetworkTesting
+import PropertyTesting
 import ResumableUploads
 import Synchronization
 import Testing
@@ -62,11 +63,12 @@ struct UploadRecordTests {
     let cases: [(String, String?)] = [
       (precious, nil), (link, nil), (fifo, nil), (directory.path, nil), ("/dev/null", nil),
       (try directory.write("binary", [0, 255, 10, 0]), nil),
-      (try directory.write("newer", "sluice upload record 3\nmore\n"), "another version"),
+      (try directory.write("newer", "sluice upload record 4\nmore\n"), "another version"),
       (try directory.write("older", "sluice upload record 1\nmore\nmore\n"), "another version"),
       (try directory.write("long", "sluice upload record 2\n\(data?.text ?? "")\nsize=4\nmore\n end\n"), "damaged"),
       (try directory.write("mark", "sluice upload record 2"), "damaged"),
       (try directory.write("words", "sluice upload record 2\nwords\n"), "damaged"),
+      (try directory.write("undigested", "sluice upload record 3\n\(data?.text ?? "")\nsize=4\n end\n"), "delete it"),
       (try directory.write("blank", "sluice upload record 2\n\n"), "damaged"),
       // A record that another program has truncated, and that still has the URL of the upload.
       (try directory.write("truncated", "sluice upload record 2\n\(data?.text ?? "")\nsize=4\n"), "damaged"),
@@ -151,6 +153,103 @@ struct UploadRecordTests {
     }
   }
 
+  @Test("a record of which any bit was changed is refused and stays unchanged", arguments: Seed.several(2))
+  func changedBit(_ seed: Seed) throws {
+    var random = seed.generator
+    let (directory, version, record) = try claimed()
+    #expect(record.write(try #require(data)) == nil)
+    record.release()
+    let whole = try directory.contents("data.sluice")
+    for position in whole.indices {
+      var changed = whole
+      changed[position] ^= 1 << UInt8.random(in: 0..<8, using: &random)
+      try directory.write("data.sluice", changed)
+      let next = UploadRecord(path: record.path, version: version)
+      #expect(code { () throws(CommandError) in _ = try next.claim() } == .badData, "byte \(position)")
+      next.remove()
+      #expect(try directory.contents("data.sluice") == changed, "byte \(position)")
+    }
+  }
+
+  @Test("a changed bit in a record with two states never gives a third one", arguments: Seed.several(2))
+  func changedBitOfTwoStates(_ seed: Seed) throws {
+    var random = seed.generator
+    let (directory, version, record) = try claimed()
+    let first = try #require(data)
+    var second = first
+    second.upload = "http://h/second"
+    #expect(record.write(first) == nil)
+    let firstEnd = try directory.contents("data.sluice").count
+    #expect(record.write(second) == nil)
+    record.release()
+    let whole = try directory.contents("data.sluice")
+    for position in whole.indices {
+      var changed = whole
+      changed[position] ^= 1 << UInt8.random(in: 0..<8, using: &random)
+      try directory.write("data.sluice", changed)
+      let next = UploadRecord(path: record.path, version: version)
+      do throws(CommandError) {
+        // The second state then looks like one whose write a kill has interrupted.
+        let found = try next.claim()
+        #expect(position >= firstEnd && found?.data == first, "byte \(position)")
+      } catch {
+        #expect(error.code == .badData, "byte \(position)")
+      }
+      next.release()
+    }
+  }
+
+  @Test(
+    "a record into which another program has written the URL of another upload or another Stream-ID is refused",
+    arguments: ["upload=\"http://h/u", "stream-id=\"s", "length=7"], [1, 2])
+  func changedField(_ field: String, writes: Int) throws {
+    let (directory, version, record) = try claimed()
+    var data = try #require(data)
+    for number in 0..<writes {
+      data.target = "http://h/\(number)"
+      #expect(record.write(data) == nil)
+    }
+    record.release()
+    let text = String(decoding: try directory.contents("data.sluice"), as: UTF8.self)
+    let changed = text.replacing(field, with: field + "2")
+    #expect(changed != text)
+    try directory.write("data.sluice", changed)
+    let next = UploadRecord(path: record.path, version: version)
+    do throws(CommandError) {
+      _ = try next.claim()
+      Issue.record("the changed record was claimed")
+    } catch {
+      #expect(error.code == .badData && error.message.contains("another program has changed it"), "\(error.message)")
+      #expect(error.message.contains("--resume-file PATH, or delete it and upload the file"), "\(error.message)")
+    }
+    #expect(try directory.contents("data.sluice") == Array(changed.utf8))
+  }
+
+  @Test("a record of an earlier version, which has no digests, can be resumed and keeps its form")
+  func earlierForm() throws {
+    let directory = try TemporaryDirectory()
+    let version = try version(try directory.write("data", "text"))
+    let data = try #require(data)
+    let text = try #require(data.text)
+    let path = try directory.write("data.sluice", "sluice upload record 2\n\(text)\n\(version)\n end\n")
+    let before = try directory.contents("data.sluice")
+    let record = UploadRecord(path: path, version: version)
+    #expect(try record.claim() == UploadRecord.Unfinished(data: data, version: "\(version)"))
+    #expect(record.write(data) == nil)
+    #expect(try directory.contents("data.sluice") == before, "an unchanged state is not written again")
+    var other = data
+    other.upload = "http://h/other"
+    #expect(record.write(other) == nil)
+    record.release()
+    let next = UploadRecord(path: path, version: version)
+    #expect(try next.claim()?.data == other)
+    next.reset()
+    #expect(try directory.contents("data.sluice") == Array("sluice upload record 2\n".utf8))
+    #expect(next.advice(resumingWith: "c") == Self.nothing)
+    next.remove()
+    #expect(directory.names == ["data"])
+  }
+
   @Test("a record that thousands of states have made long is rewritten, and has the last one")
   func endless() throws {
     let directory = try TemporaryDirectory()
@@ -204,7 +303,7 @@ struct UploadRecordTests {
     for _ in 0..<2 {
       let record = UploadRecord(path: path, version: try version(file))
       #expect(try record.claim() == nil)
-      #expect(try directory.contents("data.sluice") == Array("sluice upload record 2\n".utf8))
+      #expect(try directory.contents("data.sluice") == Array("sluice upload record 3\n".utf8))
       record.release()
     }
     let record = UploadRecord(path: path, version: try version(file))
@@ -225,7 +324,7 @@ struct UploadRecordTests {
     #expect(record.advice(resumingWith: "c") == (writesBefore > 0 ? "resume with: c" : Self.nothing))
     record.reset()
     #expect(record.isKept && record.advice(resumingWith: "c") == Self.nothing)
-    #expect(try directory.contents("data.sluice") == Array("sluice upload record 2\n".utf8))
+    #expect(try directory.contents("data.sluice") == Array("sluice upload record 3\n".utf8))
     // It is still the record of this process.
     #expect(record.write(data) == nil)
     record.reset()
@@ -272,10 +371,10 @@ struct UploadRecordTests {
     let (directory, version, record) = try claimed()
     record.withdraw()
     #expect(directory.names == ["data"])
-    try directory.write("data.sluice", "sluice upload record 2\n")
+    try directory.write("data.sluice", "sluice upload record 3\n")
     #expect(try record.claim() == nil)
     record.withdraw()
-    #expect(try directory.contents("data.sluice") == Array("sluice upload record 2\n".utf8))
+    #expect(try directory.contents("data.sluice") == Array("sluice upload record 3\n".utf8))
     // The lock is released.
     #expect(try UploadRecord(path: record.path, version: version).claim() == nil)
   }
@@ -331,7 +430,7 @@ struct UploadRecordTests {
 
   @Test(
     "a record that another program has written into is neither overwritten nor removed",
-    arguments: ["", "precious", "sluice upload record 2\nprecious\n"], [0, 1, 2])
+    arguments: ["", "precious", "sluice upload record 3\nprecious\n"], [0, 1, 2])
   func rewritten(_ text: String, writesBefore: Int) throws {
     let directory = try TemporaryDirectory()
     let file = try directory.write("data", "text")
