@@ -105,7 +105,7 @@ public struct DownloadSummary: Equatable, Sendable {
   public var progress: DownloadProgress
   /// The data with which a later download can continue. Nil if there is none, or if the server does not support it.
   public var resumeData: DownloadResumeData?
-  /// The number of bytes that existed when it began.
+  /// The number of bytes of an earlier download in the file. 0 if the download has started over.
   public var resumedFrom: UInt64
   /// The digest with which the bytes were verified. Nil if the server sent none.
   public var verified: String?

@@ -354,6 +354,8 @@ public final class FileDownload: @unchecked Sendable {
         DownloadError(.protocolBroken, "the download cannot start over, because its beginning was written: \(reason)"))
       return false
     }
+    // None of the earlier bytes remain.
+    resumedFrom = 0
     // In this order: the record of the earlier bytes must not describe those that follow.
     handler(.startedOver(reason, discarded: count))
     truncationCount += 1

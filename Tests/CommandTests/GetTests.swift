@@ -44,7 +44,10 @@ struct GetTests {
     #expect(directory.names == ["file.bin"])
     let restarts = process.output.filter { $0.contains("\"event\":\"started-over\"") }
     #expect(restarts.count == (fault.restart == nil ? 0 : 1), "\(restarts)")
-    if let reason = fault.restart { #expect(restarts.allSatisfy { $0.contains("\"reason\":\"\(reason)\"") }) }
+    if let reason = fault.restart {
+      #expect(restarts.allSatisfy { $0.contains("\"reason\":\"\(reason)\"") })
+      #expect(process.output.last?.contains("\"resumed_from\":0,") == true, "\(process.output)")
+    }
     // If the content has not changed, no byte is requested twice.
     if fault.restart == nil {
       #expect(resource.requests.all.dropFirst().allSatisfy { $0["Range"] != nil }, "\(resource.requests.all)")

@@ -202,7 +202,8 @@ struct DownloadEventsTests {
     #expect(
       result.events == ["opened", "request 1 from 4"] + expected + ["request 2 from \(start)"] + last,
       "\(result.events)")
-    #expect(result.summary.error == nil && result.summary.resumedFrom == 4, "\(result.summary)")
+    #expect(result.summary.error == nil, "\(result.summary)")
+    #expect(result.summary.resumedFrom == (start > 0 ? 4 : 0), "discarded bytes are none of the file's")
     #expect(try directory.contents("file") == Array(Self.content.utf8))
     #expect(result.heads.last?["Range"] == (start > 0 ? "bytes=\(start)-" : nil))
   }
