@@ -107,7 +107,8 @@ public struct DownloadSummary: Equatable, Sendable {
   public var resumeData: DownloadResumeData?
   /// The number of bytes of an earlier download in the file. 0 if the download has started over.
   public var resumedFrom: UInt64
-  /// The digest with which the bytes were verified. Nil if the server sent none.
+  /// The algorithm of the digest with which the bytes were verified, or the strongest one of several. Nil if the
+  /// server sent none.
   public var verified: String?
   /// The last response.
   public var response: HTTPResponse?

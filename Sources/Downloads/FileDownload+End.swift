@@ -43,14 +43,14 @@ extension FileDownload {
     }
   }
 
-  /// Compares the bytes with the server's digests: of the whole representation, from any response, and of the last
-  /// response's content. Each may precede the content or follow it.
+  /// Compares the bytes with all of the server's digests: of the whole representation, from any response, and of the
+  /// last response's content. Each may precede the content or follow it.
   ///
-  /// - Returns: the name of the algorithm; nil if the server has sent no digest.
+  /// - Returns: the name of the strongest compared algorithm; nil if the server has sent no digest.
   private static func verify(
     _ file: PartialFile, _ response: HTTPResponse?, _ digest: String?, _ content: Range<UInt64>
   ) throws(SystemError) -> Result<String?, DownloadError> {
-    var name: String?
+    var compared: Set<DigestAlgorithm> = []
     // The content of a 416 is not the file's.
     let ofContent = response?.status == 416 ? nil : response?[DigestField.content]
     func trailer(_ name: String) -> String? { response?.trailers.first(name) }
@@ -59,18 +59,18 @@ extension FileDownload {
       (DigestField.representation, trailer(DigestField.representation), 0..<content.upperBound),
       (DigestField.content, trailer(DigestField.content), content),
     ] {
-      guard let digest = text.flatMap(Self.digest) else { continue }
-      guard let found = try file.digest(digest.algorithm, of: range) else { continue }
-      guard found.isEqual(to: digest) else {
-        return .failure(
-          DownloadError(
-            .corrupt,
-            "the bytes do not match the server's digest (\(field), \(digest.algorithm.name)). Download the file again."
-          ))
+      for digest in text.map(Self.digests) ?? [] {
+        guard let found = try file.digest(digest.algorithm, of: range) else { continue }
+        guard found.isEqual(to: digest) else {
+          let name = "\(field), \(digest.algorithm.name)"
+          return .failure(
+            DownloadError(.corrupt, "the bytes do not match the server's digest (\(name)). Download the file again."))
+        }
+        compared.insert(digest.algorithm)
       }
-      name = digest.algorithm.name
     }
-    return .success(name)
+    // The algorithms are in ascending order of their strength.
+    return .success(DigestAlgorithm.allCases.last(where: { compared.contains($0) })?.name)
   }
 
   private func sealed(_ result: Result<String?, DownloadError>) {

@@ -67,13 +67,14 @@ extension FileDownload {
   private func begin(_ response: HTTPResponse, at offset: UInt64) {
     guard let file else { return }
     (self.response, contentStart, reception) = (response, offset, .content)
-    // Otherwise it is the file's digest, computed when the file is complete. For a pipe, it must begin before a trailer
-    // names the algorithm, so it uses the requested one.
+    // Otherwise these are the file's digests, computed when the file is complete. For a pipe, one must begin before a
+    // trailer names the algorithm, so it uses the requested one.
     if offset == 0 {
-      if let algorithm = machine.digest.flatMap(Self.digest)?.algorithm {
-        file.beginDigest(algorithm)
+      let stated = machine.digest.map(Self.digests)?.map(\.algorithm) ?? []
+      if !stated.isEmpty {
+        file.beginDigests(stated)
       } else if file.isStream, response["Trailer"] != nil {
-        file.beginDigest(.sha256)
+        file.beginDigests([.sha256])
       }
     }
     handler(.receiving(offset: offset, length: machine.length))
@@ -251,11 +252,11 @@ extension FileDownload {
     }
   }
 
-  /// The first digest in a field whose algorithm is supported.
-  static func digest(_ text: String) -> Digest? {
-    guard let parsed = DigestField(parsing: text) else { return nil }
-    return DigestAlgorithm.allCases.lazy.compactMap { algorithm in
+  /// All digests in a field whose algorithm is supported, at most one per algorithm.
+  static func digests(_ text: String) -> [Digest] {
+    guard let parsed = DigestField(parsing: text) else { return [] }
+    return DigestAlgorithm.allCases.compactMap { algorithm in
       parsed[algorithm.name].flatMap { Digest(algorithm, bytes: $0) }
-    }.first
+    }
   }
 }

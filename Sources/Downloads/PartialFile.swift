@@ -19,8 +19,8 @@ package final class PartialFile: @unchecked Sendable {
   private let descriptor: Int32
   private let worker: BackgroundWorker
   private let state = Lock(State())
-  /// The digest of the whole file, from its beginning. On the worker's thread only.
-  private var running: RunningDigest?
+  /// The digests of the whole file, from its beginning. On the worker's thread only.
+  private var running: [DigestOfWrites] = []
   /// How many bytes are certainly on the disk. On the worker's thread only.
   private var synchronized: UInt64 = 0
 
@@ -37,6 +37,12 @@ package final class PartialFile: @unchecked Sendable {
     var abandonsDigests = false
     /// Work to run when nothing is pending any more.
     var flushed: [@Sendable () -> Void] = []
+  }
+
+  /// A digest of the written bytes. A class, because an array cannot contain values that cannot be copied.
+  private final class DigestOfWrites {
+    var digest: RunningDigest
+    init(_ algorithm: DigestAlgorithm) { digest = RunningDigest(algorithm) }
   }
 
   /// The maximum number of bytes that wait for the disk, not counting pieces under way.
@@ -135,7 +141,9 @@ package final class PartialFile: @unchecked Sendable {
       if error == nil {
         let result = put(bytes)
         error = result.error
-        if running?.byteCount == written { running?.update(bytes.span.extracting(0..<result.written).bytes) }
+        for known in running where known.digest.byteCount == written {
+          known.digest.update(bytes.span.extracting(0..<result.written).bytes)
+        }
         state.withLock { $0.written += UInt64(result.written) }
       }
       let (isNews, flushed) = state.withLock { state in
@@ -178,10 +186,10 @@ package final class PartialFile: @unchecked Sendable {
   /// Writes nothing more. On the worker's thread.
   func refuse(_ error: SystemError) { state.withLock { $0.error = $0.error ?? error } }
 
-  /// Begins a digest of the bytes written from now on, if they are the first. After everything passed in before.
-  func beginDigest(_ algorithm: DigestAlgorithm) {
+  /// Begins digests of the bytes written from now on, if they are the first. After everything passed in before.
+  func beginDigests(_ algorithms: [DigestAlgorithm]) {
     worker.execute { [self] in
-      running = written == 0 ? RunningDigest(algorithm) : nil
+      running = written == 0 ? algorithms.map { DigestOfWrites($0) } : []
     }
   }
 
@@ -218,7 +226,7 @@ package final class PartialFile: @unchecked Sendable {
 
   /// On the worker's thread.
   private func cut(to length: UInt64) {
-    running = nil
+    running = []
     synchronized = min(synchronized, length)
     let error: SystemError? =
       ftruncate(descriptor, off_t(clamping: length)) == 0 ? nil : .last("ftruncate \(path)")
@@ -254,10 +262,12 @@ package final class PartialFile: @unchecked Sendable {
   ///
   /// - Throws: ``SystemError``: `ECANCELED` after ``abandonDigests()``.
   func digest(_ algorithm: DigestAlgorithm, of range: Range<UInt64>) throws(SystemError) -> Digest? {
-    if range.lowerBound == 0, running?.byteCount == range.upperBound, running?.algorithm == algorithm,
-      let digest = running?.value()
+    if range.lowerBound == 0,
+      let known = running.first(where: {
+        $0.digest.algorithm == algorithm && $0.digest.byteCount == range.upperBound
+      })
     {
-      return digest
+      return known.digest.value()
     }
     guard !isStream else { return nil }
     var running = RunningDigest(algorithm)

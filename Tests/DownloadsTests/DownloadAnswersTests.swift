@@ -116,6 +116,43 @@ struct DownloadAnswersTests {
   }
 
   @Test(
+    "if a field has several digests, all of them are compared, in a file and in a pipe, before and after the content",
+    arguments: ["", "sha-256", "sha-512"], [true, false])
+  func severalDigests(wrong: String, isPipe: Bool) async throws {
+    var digests: [(algorithm: String, value: [UInt8])] = []
+    for algorithm in DigestAlgorithm.allCases {
+      let bytes = algorithm.name == wrong ? [0] : Self.content
+      digests.append((algorithm.name, Digest(algorithm, of: bytes.span.bytes).bytes))
+    }
+    let field = "Repr-Digest: \(DigestField(digests).value)"
+    // In a pipe, a trailer is compared only if its algorithm is the requested one.
+    for isTrailer in isPipe ? [false] : [false, true] {
+      let server = try server { connection in
+        guard isTrailer else {
+          try Self.send(connection, "200 OK", [field], content: Self.content[...])
+          return
+        }
+        try connection.send("HTTP/1.1 200 OK\r\nTrailer: Repr-Digest\r\nTransfer-Encoding: chunked\r\n\r\n")
+        try connection.send("\(String(Self.content.count, radix: 16))\r\n")
+        try connection.send(Self.content)
+        try connection.send("\r\n0\r\n\(field)\r\n\r\n")
+      }
+      var ends: [Int32] = [-1, -1]
+      try #require(pipe(&ends) == 0)
+      defer { for end in ends { close(end) } }
+      let output = ends[1]
+      let (summary, _, _) = try await download(server.url, from: 0) {
+        if isPipe { $0.output = .descriptor(output) }
+      }
+      #expect(summary.error?.kind == (wrong.isEmpty ? nil : .corrupt), "\(summary)")
+      #expect(summary.error?.description.contains("Repr-Digest, \(wrong))") ?? wrong.isEmpty, "\(summary)")
+      #expect(summary.verified == (wrong.isEmpty ? "sha-512" : nil), "\(summary)")
+      #expect(directory.names == (isPipe || !wrong.isEmpty ? [] : ["file"]), "\(directory.names)")
+      if !isPipe { unlink("\(directory.path)/file") }
+    }
+  }
+
+  @Test(
     "bytes that go into a pipe are compared as they arrive, because they cannot be read again",
     arguments: [true, false])
   func pipeDigest(isRight: Bool) async throws {
