@@ -16,7 +16,8 @@ final class SpoolDescriptor {
     do throws(SpoolError) {
       number = try disk.retrying(path) { () throws(SystemError) in try disk.open(path, flags: flags, mode: mode) }
     } catch {
-      guard error.code == EISDIR || error.code == ENXIO else { throw error }
+      let isLink = error.code == ELOOP && flags & O_NOFOLLOW != 0
+      guard error.code == EISDIR || error.code == ENXIO || isLink else { throw error }
       throw SpoolError(.notARegularFile, path: path)
     }
   }

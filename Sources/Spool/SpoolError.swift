@@ -13,7 +13,7 @@ public struct SpoolError: Error, Equatable, Sendable {
     case invalidStreamName
     /// Another program has written the file that has the name of the folder's lock.
     case foreignLock
-    /// A folder, a FIFO or another special file has the name of a file of the spool.
+    /// A folder, a symbolic link, a FIFO or another special file has the name of a file of the spool.
     case notARegularFile
     /// The file does not begin like a spool file.
     case notASpool

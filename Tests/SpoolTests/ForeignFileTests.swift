@@ -77,13 +77,14 @@ struct ForeignFileTests {
   }
 
   enum SpecialFile: CaseIterable, Sendable {
-    case fifo, socket, folder
+    case fifo, socket, folder, link
 
     func make(_ path: String) -> Bool {
       switch self {
       case .fifo: mkfifo(path, 0o600) == 0
       case .socket: mknod(path, S_IFSOCK | 0o600, 0) == 0
       case .folder: mkdir(path, 0o700) == 0
+      case .link: symlink("/nowhere", path) == 0
       }
     }
   }
