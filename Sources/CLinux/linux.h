@@ -51,6 +51,8 @@ _Static_assert(__builtin_offsetof(struct sluice_statx, stx_btime) == 0x50, "as t
 #define SLUICE_STATX_BTIME 0x800U
 /// open(2): O_TMPFILE without the O_DIRECTORY that is a part of it
 #define SLUICE_O_TMPFILE 0x400000
+/// open(2): a descriptor that only identifies the file, without a permission for it
+#define SLUICE_O_PATH 0x200000
 /// fallocate(2)
 extern int fallocate(int descriptor, int mode, long offset, long length);
 #define SLUICE_FALLOC_FL_KEEP_SIZE 1

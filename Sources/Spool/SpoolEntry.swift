@@ -1,6 +1,8 @@
 // The stretches below a path that a user specifies.
 
+internal import CLinux
 internal import EventLoops
+internal import Glibc
 
 /// A stretch in a spool directory.
 package struct SpoolEntry: Equatable, Sendable {
@@ -66,8 +68,11 @@ package struct SpoolEntry: Equatable, Sendable {
   /// Removes the stretch's file from its folder, durably, whatever it contains. The caller must have the folder's lock.
   ///
   /// - Parameter unlinked: called when the file has lost its name, before this is durable.
-  /// - Throws: ``SpoolError``, with ``SpoolError/Cause/inUse(_:)`` if an object can write to it despite the lock.
+  /// - Throws: ``SpoolError``, with ``SpoolError/Cause/inUse(_:)`` if an object can write to it despite the lock, and
+  ///   with ``SpoolError/Cause/notARegularFile`` if Sluice cannot have made it. Both leave it unchanged.
   package func remove(disk: any SpoolDisk = .system, unlinked: () -> Void = {}) throws(SpoolError) {
+    // Shows its kind even to a user who may not read it.
+    _ = try SpoolDescriptor(path, flags: SLUICE_O_PATH | O_NOFOLLOW, disk: disk)
     if (try? SpoolFolder.isInUse(path, disk: disk)) == true { throw SpoolError(.inUse(nil), path: path) }
     try disk.retrying(path) { () throws(SystemError) in try disk.unlink(path) }
     unlinked()

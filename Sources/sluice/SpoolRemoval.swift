@@ -79,7 +79,9 @@ struct SpoolRemoval {
   }
 
   private static func unreadable(_ entry: SpoolEntry, _ error: SpoolError) -> CommandError {
-    CommandError(
+    // --force does not remove it either.
+    if error.cause == .notARegularFile { return SpoolCommand.commandError("remove", error) }
+    return CommandError(
       .inputOutput, "cannot remove \(entry.path.shown): \(SpoolCommand.reason(error)). Use --force to remove it.")
   }
 

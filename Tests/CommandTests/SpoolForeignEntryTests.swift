@@ -143,4 +143,16 @@ struct SpoolForeignEntryTests {
       #expect(count == 1, "\(event): \(process.output)")
     }
   }
+
+  @Test("remove refuses what is not a regular file, and does not advise --force", arguments: Entry.allCases)
+  func refused(entry: Entry) throws {
+    let stretch = try leave(address: "127.0.0.1:9")
+    let path = try make(entry, isFirst: true, beside: stretch)
+    let process = try sluice(["spool", "remove", spool])
+    #expect(try process.wait() == 74 && process.output.isEmpty && process.errors.count == 1)
+    let text = process.errors.first ?? ""
+    #expect(text.contains(path) && text.contains("--force") == entry.isRegular, "\(text)")
+    #expect(text.contains("not a regular file. Move it away.") != entry.isRegular, "\(text)")
+    #expect(exists(path) && exists(stretch))
+  }
 }

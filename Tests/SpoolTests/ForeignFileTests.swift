@@ -109,6 +109,27 @@ struct ForeignFileTests {
     #expect(try SpoolFile.open(intact, folder: open()).head == 5000)
   }
 
+  @Test(
+    "the removal of a stretch leaves a special file with such a name", arguments: SpecialFile.allCases,
+    [0o600, 0] as [mode_t])
+  func removedSpecialFile(_ kind: SpecialFile, mode: mode_t) throws {
+    let path = "\(folder)/\(Self.name)"
+    try #require(mkdir(folder, 0o700) == 0 && kind.make(path))
+    defer { rmdir(path) }
+    if kind != .link { try #require(chmod(path, mode) == 0) }
+    let entry = SpoolEntry(directory: temporary.path, stream: "kitchen", path: path)
+    #expect(throws: SpoolError(.notARegularFile, path: path)) { try entry.remove() }
+    #expect(try SystemSpoolDisk().names(in: folder) == [Self.name])
+  }
+
+  @Test("the removal of a stretch removes any regular file with such a name", arguments: ["", "none"])
+  func removedRegularFile(text: String) throws {
+    try #require(mkdir(folder, 0o700) == 0)
+    try write(text, Self.name)
+    try SpoolEntry(directory: temporary.path, stream: "kitchen", path: "\(folder)/\(Self.name)").remove()
+    #expect(try SystemSpoolDisk().names(in: folder) == [])
+  }
+
   @Test("a special file with the name of the lock is refused, and not waited for", arguments: SpecialFile.allCases)
   func lock(_ kind: SpecialFile) throws {
     let path = "\(folder)/lock"
