@@ -75,7 +75,7 @@ enum SpoolCommand {
     var folders: [String] = []
     var failures: [SpoolError] = []
     do throws(SpoolError) {
-      // All stretches are removed, or none. The other actions do without the streams that cannot be read.
+      // Nothing is removed if a stream cannot be read. The other actions do without it.
       if action == .remove, code == 0 {
         entries = try SpoolEntry.all(at: place)
       } else if code == 0 {
@@ -99,7 +99,7 @@ enum SpoolCommand {
     let ofOthers = examine(others, action, report)
     if result == .done || ofOthers == .inputOutput { result = ofOthers }
     for failure in failures {
-      report.failed(SpoolEntry(folder: failure.path), failure)
+      report.failed(SpoolEntry(folder: failure.path), failure, commandError("read", failure))
       result = .inputOutput
     }
     return result
@@ -122,7 +122,7 @@ enum SpoolCommand {
         // The server has received all of it meanwhile, and its process has removed it.
         if error.code == ENOENT { continue }
         // An error in one stretch makes the others more important, so the loop continues.
-        report.failed(entry, error)
+        report.failed(entry, error, commandError("read", error))
         if code != .inputOutput { code = error.code != nil ? .inputOutput : action == .verify ? .dataLost : .badData }
       }
     }
@@ -135,7 +135,7 @@ enum SpoolCommand {
     for stretch in stretches {
       let content = stretch.user == .nobody ? stretch.content() : nil
       if case .unreadable(let error)? = content {
-        report.failed(stretch.entry, error)
+        report.failed(stretch.entry, error, commandError("read", error))
         code = .inputOutput
         continue
       }

@@ -3,7 +3,8 @@
 internal import Spool
 internal import SpooledStreams
 
-/// Removes stretches: all of them, or none with an error.
+/// Removes stretches. Nothing is removed if a process uses one of them or if, unless this is forced, the server lacks
+/// bytes of one. A stretch whose removal fails does not affect the others.
 struct SpoolRemoval {
   private let entries: [SpoolEntry]
   private let others: [StretchInMemory]
@@ -35,19 +36,24 @@ struct SpoolRemoval {
       for entry in entries { try checkIsAcknowledged(entry) }
       for stretch in others { try checkIsAcknowledged(stretch) }
     }
+    var code = ExitCode.done
     for entry in entries {
       do throws(SpoolError) {
         let file = try? SpoolFile.open(entry.path, access: .readOnly)
         try entry.remove { file?.removeFromMemory() }
-      } catch { throw Self.commandError("remove", error) }
-      report.removed(entry, wasOnlyInMemory: false)
+        report.removed(entry, wasOnlyInMemory: false)
+      } catch {
+        let failure = Self.commandError("remove", error)
+        report.failed(entry, error, failure)
+        if code == .done { code = failure.code }
+      }
     }
     for stretch in others {
       stretch.remove()
       report.removed(stretch.entry, wasOnlyInMemory: true)
     }
     withExtendedLifetime(folders) {}
-    return .done
+    return code
   }
 
   private static func commandError(_ operation: String, _ error: SpoolError) -> CommandError {

@@ -137,7 +137,8 @@ struct StretchReport {
     }
   }
 
-  func failed(_ entry: SpoolEntry, _ error: SpoolError) {
+  /// - Parameter shown: the same error for people.
+  func failed(_ entry: SpoolEntry, _ error: SpoolError, _ shown: CommandError) {
     if isJSON {
       var line = JSONLine(event: "error")
       line.add("stream", entry.stream)
@@ -145,7 +146,7 @@ struct StretchReport {
       line.add("reason", SpoolCommand.reason(error))
       Console.shared.put(line.line)
     }
-    Console.shared.say("sluice: \(SpoolCommand.commandError("read", error).message)")
+    Console.shared.say("sluice: \(shown.message)")
   }
 
   // MARK: Lines

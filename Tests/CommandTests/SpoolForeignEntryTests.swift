@@ -18,16 +18,18 @@ struct SpoolForeignEntryTests {
   }
 
   enum Command: CaseIterable, Sendable {
-    case list, show, verify, drain, pipe
+    case list, show, verify, drain, pipe, remove
 
     var needsServer: Bool { self == .drain || self == .pipe }
 
-    /// The exit code. The new stream of `pipe` does not fail because of an earlier one.
-    var code: Int32 {
+    /// The exit code. The new stream of `pipe` does not fail because of an earlier one, and `remove --force` removes
+    /// what may be damaged.
+    func code(for entry: Entry) -> Int32 {
       switch self {
       case .list, .show, .drain: 65
       case .verify: 4
       case .pipe: 0
+      case .remove: entry.isRegular ? 0 : 74
       }
     }
   }
@@ -102,11 +104,12 @@ struct SpoolForeignEntryTests {
             "pipe", "http://\(address)/x.bin", "--spool", spool, "--spool-limit", "64MiB", "--stream-id", "cam",
             "--backlog", "first", "--progress", "none",
           ], input: .file(directory.write("input", [1])))
+      case .remove: try sluice(["spool", "remove", "--force", spool])
       }
     return (try process.wait(), process.output + process.errors)
   }
 
-  @Test("each command reports it, leaves it, and does its work for the stretch beside it", arguments: Case.all)
+  @Test("each command reports it, and does its work for the stretch beside it", arguments: Case.all)
   func othersAreUnaffected(_ test: Case) throws {
     let server =
       try test.command.needsServer
@@ -115,7 +118,7 @@ struct SpoolForeignEntryTests {
     let stretch = try leave(address: address)
     let entry = try make(test.entry, isFirst: test.isFirst, beside: stretch)
     let result = try run(test.command, address: address)
-    #expect(result.code == test.command.code, "\(result)")
+    #expect(result.code == test.command.code(for: test.entry), "\(result)")
     // A process that sends also reports whenever its spool finds such a file.
     let reports = result.text.filter { $0.contains(entry) }
     #expect(test.command.needsServer ? reports.count > 1 : reports.count == 1, "\(result)")
@@ -123,11 +126,12 @@ struct SpoolForeignEntryTests {
       #expect(reports.allSatisfy { $0.contains("not a regular file") }, "\(result)")
       #expect(reports.count { $0.contains("Move it away.") } == 1, "\(result)")
     }
-    #expect(exists(entry))
+    #expect(exists(entry) != (test.command == .remove && test.entry.isRegular))
     switch test.command {
     case .list, .show: #expect(result.text.contains(stretch), "\(result)")
     case .verify: #expect(result.text.contains("\(stretch): 10000 bytes intact, 0 bytes lost"), "\(result)")
     case .drain, .pipe: #expect(try directory.contents("stored/x-left.bin") == pattern[0..<10_000])
+    case .remove: #expect(result.text.contains("removed \(stretch)") && !exists(stretch), "\(result)")
     }
     withExtendedLifetime(server) {}
   }
