@@ -23,10 +23,11 @@ final class LockInMemory {
   ///   - creates: whether to create a file that does not exist.
   /// - Returns: nil if there is no file, or if it cannot be used.
   /// - Throws: ``SpoolError`` with ``SpoolError/Cause/inUse(_:)`` while another process, or another object of this one,
-  ///   has locked the stream in this way.
+  ///   has locked the stream in this way. If `creates`, and something else has the file's name, the error is
+  ///   ``SpoolError/Cause/notARegularFile`` with the file's path.
   static func take(for folder: String, creates: Bool) throws(SpoolError) -> LockInMemory? {
     let path = Self.path(for: folder)
-    while let file = open(path, O_RDWR | (creates ? O_CREAT : 0)) {
+    while let file = try open(path, O_RDWR | (creates ? O_CREAT : 0)) {
       guard try file.lock() else { throw SpoolError(.inUse(SpoolFolder.process(in: file)), path: folder) }
       // Its last owner may have removed it before this lock.
       guard try file.status().hasName else { continue }
@@ -39,13 +40,21 @@ final class LockInMemory {
 
   /// The process that has locked a stream in this way; nil if there is none. The query does not affect it.
   static func user(of folder: String) -> SpoolFolder.User? {
-    guard let file = open(path(for: folder), O_RDONLY), (try? file.isLocked()) == true else { return nil }
+    guard let file = try? open(path(for: folder), O_RDONLY), (try? file.isLocked()) == true else { return nil }
     return .process(SpoolFolder.process(in: file))
   }
 
   /// Nil also for the file of another user, because any user may write into this folder.
-  private static func open(_ path: String, _ flags: Int32) -> SpoolDescriptor? {
-    guard let file = try? SpoolDescriptor(path, flags: flags | O_NOFOLLOW, disk: .system) else { return nil }
+  ///
+  /// - Throws: ``SpoolError`` if the flags have `O_CREAT`, and something else than a regular file prevents this.
+  private static func open(_ path: String, _ flags: Int32) throws(SpoolError) -> SpoolDescriptor? {
+    let file: SpoolDescriptor
+    do throws(SpoolError) {
+      file = try SpoolDescriptor(path, flags: flags | O_NOFOLLOW, disk: .system)
+    } catch {
+      guard flags & O_CREAT != 0, error.cause == .notARegularFile else { return nil }
+      throw error
+    }
     var status = stat()
     // A file that was just removed has no owner here, but its user finds that it has no name.
     let isOwn = lstat(path, &status) != 0 || status.st_uid == geteuid()

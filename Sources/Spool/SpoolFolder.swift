@@ -35,7 +35,8 @@ package final class SpoolFolder: Sendable {
   ///     first stretch's file then.
   ///   - makesFolder: whether a missing folder is made now. Otherwise, a stream without a folder is locked in memory.
   /// - Throws: ``SpoolError`` with ``SpoolError/Cause/inUse(_:)`` while another process, or another object of this one,
-  ///   has locked the folder; with ``SpoolError/Cause/foreignLock`` if the file `lock` is not Sluice's.
+  ///   has locked the folder; with ``SpoolError/Cause/foreignLock`` if the file `lock` is not Sluice's; with
+  ///   ``SpoolError/Cause/notARegularFile`` if something else has the name of the lock, in the folder or in memory.
   package init(
     directory: String, stream: String, disk: any SpoolDisk = .system, mayLackSpace: Bool = false,
     makesFolder: Bool = true

@@ -2,6 +2,7 @@
 
 import Glibc
 import PropertyTesting
+import SpoolTesting
 import Testing
 
 @testable import Spool
@@ -138,5 +139,24 @@ struct ForeignFileTests {
     #expect(throws: SpoolError(.notARegularFile, path: path)) { try open() }
     #expect(try SpoolFolder.user(of: folder) == .nobody)
     #expect(try SpoolFolder.streams(in: temporary.path) == [])
+  }
+
+  @Test(
+    "a special file with the name of the lock in memory is reported to a process that needs this lock, and no other",
+    arguments: SpecialFile.allCases)
+  func lockInMemory(_ kind: SpecialFile) throws {
+    let sum = String(SpoolFolder.sum(of: SpoolFolder.resolved(folder)), radix: 16)
+    let path = "/dev/shm/sluice-\(sum).lock"
+    try #require(kind.make(path))
+    defer { if kind == .folder { rmdir(path) } else { unlink(path) } }
+    let error = SpoolError(.notARegularFile, path: path)
+    let disk = TestDisk()
+    disk.lasting[.makeFolder] = (from: 0, code: ENOSPC)
+    #expect(throws: error) {
+      try SpoolFolder(directory: temporary.path, stream: "kitchen", disk: disk, mayLackSpace: true)
+    }
+    #expect(throws: error) { try SpoolFolder(directory: temporary.path, stream: "kitchen", makesFolder: false) }
+    #expect(try open().stretches() == [])
+    #expect(try SpoolFolder.user(of: folder) == .nobody)
   }
 }
