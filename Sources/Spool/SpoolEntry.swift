@@ -73,7 +73,7 @@ package struct SpoolEntry: Equatable, Sendable {
   package func remove(disk: any SpoolDisk = .system, unlinked: () -> Void = {}) throws(SpoolError) {
     // Shows its kind even to a user who may not read it.
     _ = try SpoolDescriptor(path, flags: SLUICE_O_PATH | O_NOFOLLOW, disk: disk)
-    if (try? SpoolFolder.isInUse(path, disk: disk)) == true { throw SpoolError(.inUse(nil), path: path) }
+    if SpoolFolder.isInUse(path, disk: disk) { throw SpoolError(.inUse(nil), path: path) }
     try disk.retrying(path) { () throws(SystemError) in try disk.unlink(path) }
     unlinked()
     try disk.retrying(folder) { () throws(SystemError) in try disk.synchronizeFolder(folder) }

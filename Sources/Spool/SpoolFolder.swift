@@ -163,21 +163,17 @@ package final class SpoolFolder: Sendable {
       let lock = try SpoolDescriptor("\(path)/\(lockName)", flags: O_RDONLY | O_NOFOLLOW, disk: disk)
       if try lock.isLocked() { return .process(process(in: lock)) }
     } catch {
-      guard error.isAboutNoFile else { throw error }
+      // No object can have locked what is missing or is not a regular file.
+      guard error.code == ENOENT || error.cause == .notARegularFile else { throw error }
     }
     if let user = LockInMemory.user(of: path) { return user }
-    for stretch in try stretches(in: path, disk: disk) where try isInUse(stretch, disk: disk) { return .process(nil) }
-    return .nobody
+    return try stretches(in: path, disk: disk).contains { isInUse($0, disk: disk) } ? .process(nil) : .nobody
   }
 
-  /// Whether another object, of this process or another, may write to a stretch. A missing stretch is not in use.
-  static func isInUse(_ stretch: String, disk: any SpoolDisk) throws(SpoolError) -> Bool {
-    do throws(SpoolError) {
-      return try SpoolDescriptor(stretch, flags: O_RDONLY | O_NOFOLLOW, disk: disk).isLocked()
-    } catch {
-      guard error.isAboutNoFile else { throw error }
-      return false
-    }
+  /// Whether another object, of this process or another, may write to a stretch. False if the stretch cannot be opened,
+  /// so that it does not hide the others.
+  static func isInUse(_ stretch: String, disk: any SpoolDisk) -> Bool {
+    (try? SpoolDescriptor(stretch, flags: O_RDONLY | O_NOFOLLOW, disk: disk).isLocked()) == true
   }
 
   /// Whether a stream can have this name.
@@ -271,11 +267,6 @@ package final class SpoolFolder: Sendable {
     guard let slash = path.lastIndex(of: "/") else { return "." }
     return slash == path.startIndex ? "/" : String(path[..<slash])
   }
-}
-
-extension SpoolError {
-  /// Whether no object can have locked the file, because it is missing or is not a regular file.
-  fileprivate var isAboutNoFile: Bool { code == ENOENT || cause == .notARegularFile }
 }
 
 /// Identifies a stretch.

@@ -110,6 +110,24 @@ struct ForeignFileTests {
     #expect(try SpoolFile.open(intact, folder: open()).head == 5000)
   }
 
+  @Test("a stretch that cannot be opened does not hide the user of another one", arguments: [EACCES, EIO])
+  func unreadableStretch(code: Int32) throws {
+    let disk = TestDisk()
+    try disk.makeFolder("/spool", mode: 0o700)
+    let folder = try SpoolFolder(directory: "/spool", stream: "s", disk: disk)
+    disk.place([], at: "/spool/s/1000000000000-57f93922e6ee4bd9.spool")
+    let file = try SpoolFile.create(in: folder, description: "", capacity: 0)
+    // Only the lock of the stretch itself shows the user.
+    try disk.unlink("/spool/s/lock")
+    for user in [SpoolFolder.User.process(nil), .nobody] {
+      disk.resetCalls()
+      // The first file is the missing lock.
+      disk.faults[.open] = [2: .error(code)]
+      #expect(try SpoolFolder.user(of: "/spool/s", disk: disk) == user)
+      file.close()
+    }
+  }
+
   @Test(
     "the removal of a stretch leaves a special file with such a name", arguments: SpecialFile.allCases,
     [0o600, 0] as [mode_t])
