@@ -24,8 +24,8 @@ package protocol SpoolDisk: Sendable {
   /// open(2), with `O_CLOEXEC` added. Opens only regular files, and folders if the flags have `O_DIRECTORY`. It never
   /// waits for anything but the disk.
   ///
-  /// - Throws: ``EventLoops/SystemError``, with `EISDIR` for a folder and `ENXIO` for a special file. With `O_NOFOLLOW`,
-  ///   it is `ELOOP` for a symbolic link.
+  /// - Throws: ``EventLoops/SystemError``, with `EISDIR` for a folder and `ENXIO` for a special file. With
+  ///   `O_NOFOLLOW`, it is `ELOOP` for a symbolic link.
   func open(_ path: String, flags: Int32, mode: UInt32) throws(SystemError) -> Int32
   /// close(2)
   func close(_ descriptor: Int32)

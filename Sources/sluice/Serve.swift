@@ -154,8 +154,8 @@ enum Serve {
   private static func stored(_ unsyncedUploadCount: Int) -> ExitCode {
     if unsyncedUploadCount == 0 { return .done }
     Console.shared.say(
-      "sluice: the disk refused acknowledged bytes of \(unsyncedUploadCount) uploads. The log has its errors. Check the disk "
-        + "before the next start.")
+      "sluice: the disk refused acknowledged bytes of \(unsyncedUploadCount) uploads. The log has its errors. Check the "
+        + "disk before the next start.")
     return .inputOutput
   }
 
