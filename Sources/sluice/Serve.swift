@@ -138,7 +138,7 @@ enum Serve {
       // A thread that waits for a disk may never end.
       if hasEnded { thread.join() }
       if isInterrupted { return .interrupted }
-      if hasEnded { return stored(server.unsyncedUploadCount) }
+      if hasEnded { return exitCode(unsyncedUploadCount: server.unsyncedUploadCount) }
     } catch {
       throw CommandError(machine: error)
     }
@@ -151,7 +151,7 @@ enum Serve {
   }
 
   /// The exit code after an orderly end.
-  private static func stored(_ unsyncedUploadCount: Int) -> ExitCode {
+  static func exitCode(unsyncedUploadCount: Int) -> ExitCode {
     if unsyncedUploadCount == 0 { return .done }
     Console.shared.say(
       "sluice: the disk refused acknowledged bytes of \(unsyncedUploadCount) uploads. The log has its errors. Check the "

@@ -1,12 +1,14 @@
-// Tests signals that arrive while a service opens its storage.
+// Tests the exit codes of services: of signals that arrive while they open their storage, and of an end with losses.
 
 import EventLoops
 import Glibc
 import NetworkTesting
 import Testing
 
-@Suite("Signals while a service starts", .serialized)
-struct StartSignalTests {
+@testable import sluice
+
+@Suite("Exit codes of services", .serialized)
+struct ServiceExitTests {
   enum Service: CaseIterable {
     case serve, collect
 
@@ -38,5 +40,11 @@ struct StartSignalTests {
       if process.errors.isEmpty { break }
     }
     #expect(code == (signal == SIGQUIT ? 130 : 0))
+  }
+
+  @Test("a server that ends with acknowledged bytes that the disk has refused has failed")
+  func refusedBytes() {
+    #expect(Serve.exitCode(unsyncedUploadCount: 0) == .done)
+    #expect(Serve.exitCode(unsyncedUploadCount: 1) == .inputOutput)
   }
 }
