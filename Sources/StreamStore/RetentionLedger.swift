@@ -50,11 +50,17 @@ struct RetentionLedger {
       recording.since = recording.since ?? untoldSince
       return recording
     }
-    var owners = Dictionary(grouping: dated, by: \.owner).values.map { Queue($0) }
     // The same recordings must give the same order.
-    owners.sort { ($0.recordings.first?.fileBase ?? "") < ($1.recordings.first?.fileBase ?? "") }
+    var owners = Dictionary(grouping: dated, by: \.owner).sorted { a, b in
+      (a.key ?? []).lexicographicallyPrecedes(b.key ?? [])
+    }.map { Queue($0.value) }
     var removals: [Removal] = []
     for index in owners.indices {
+      let isDue =
+        rules.longestAge.map { age in owners[index].hasRecording { Self.isOlder($0, than: age, at: now) } } == true
+        || rules.largestSize.map { owners[index].size > $0 } == true
+      // To put many recordings in order takes longer than a client should wait.
+      guard isDue else { continue }
       while let next = owners[index].next(leaving: rules.leastSize) {
         let cause: Cause
         if let age = rules.longestAge, let since = next.since, Self.isOlder(since, than: age, at: now) {
@@ -71,7 +77,8 @@ struct RetentionLedger {
     let removed = removals.reduce(0) { $0 + UInt128($1.recording.room) }
     var lacking = UInt128(lacking) - min(UInt128(lacking), removed)
     while lacking > 0 {
-      let candidates = owners.indices.filter { owners[$0].next(leaving: rules.leastSize) != nil }
+      var candidates: [Int] = []
+      for index in owners.indices where owners[index].next(leaving: rules.leastSize) != nil { candidates.append(index) }
       guard let index = candidates.max(by: { owners[$0].size < owners[$1].size }),
         let next = owners[index].next(leaving: rules.leastSize)
       else { break }
@@ -87,28 +94,43 @@ struct RetentionLedger {
     return !overflow && passed > age.nanoseconds / 1_000_000
   }
 
-  /// One owner's recordings, the oldest first.
+  /// One owner's recordings, the oldest first. They are put in order when the first one is requested.
   private struct Queue {
-    let recordings: [Recording]
+    private var recordings: [Recording]
+    private var isOrdered = false
     private var first = 0
     /// The total size of the remaining recordings, in bytes. No sum of 64-bit sizes overflows it.
     private(set) var size: UInt128
 
     init(_ recordings: [Recording]) {
-      self.recordings = recordings.sorted { a, b in
-        // A recording without a trusted time counts as the newest.
-        let (left, right) = (a.since ?? .max, b.since ?? .max)
-        return left != right ? left < right : a.place < b.place
-      }
+      self.recordings = recordings
       size = recordings.reduce(0) { $0 + UInt128($1.size) }
     }
 
+    /// Whether the known time of a recording meets the condition.
+    func hasRecording(_ condition: (Int64) -> Bool) -> Bool {
+      recordings.contains { recording in recording.since.map(condition) == true }
+    }
+
     /// The oldest recording, if it can be removed and that many bytes are left.
-    func next(leaving least: UInt64) -> Recording? {
+    mutating func next(leaving least: UInt64) -> Recording? {
+      order()
       guard first < recordings.count, recordings[first].since != nil,
         size - UInt128(recordings[first].size) >= least
       else { return nil }
       return recordings[first]
+    }
+
+    private mutating func order() {
+      guard !isOrdered else { return }
+      isOrdered = true
+      // A recording without a trusted time counts as the newest. The keys are computed once for each recording, because
+      // a comparison needs them many times.
+      let keys = recordings.map { (since: $0.since ?? .max, place: $0.place) }
+      let sorted = keys.indices.sorted { a, b in
+        keys[a].since != keys[b].since ? keys[a].since < keys[b].since : keys[a].place < keys[b].place
+      }
+      recordings = sorted.map { recordings[$0] }
     }
 
     mutating func removeNext() {

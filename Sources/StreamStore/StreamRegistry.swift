@@ -371,6 +371,7 @@ package final class StreamRegistry {
       distrusted.remove(name)
       event.kind = .expired
       event.file = stream.name.partial
+      if refusal == nil, cause == nil { event.reason = "interrupted before its first byte" }
       removals.begin(.growingRecording, of: name) { [self, event] in if $0 == nil { emit(event) } }
       return true
     }
