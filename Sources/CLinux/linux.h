@@ -57,6 +57,15 @@ _Static_assert(__builtin_offsetof(struct sluice_statx, stx_btime) == 0x50, "as t
 extern int fallocate(int descriptor, int mode, long offset, long length);
 #define SLUICE_FALLOC_FL_KEEP_SIZE 1
 #define SLUICE_FALLOC_FL_PUNCH_HOLE 2
+/// xattr(7)
+extern int fsetxattr(int descriptor, const char *name, const void *value, size_t size, int flags);
+extern ssize_t fgetxattr(int descriptor, const char *name, void *value, size_t size);
+extern int fremovexattr(int descriptor, const char *name);
+/// sync_file_range(2)
+extern int sync_file_range(int descriptor, off_t offset, off_t count, unsigned int flags);
+#define SLUICE_SYNC_FILE_RANGE_WRITE 2U
+/// Waits, writes, and waits for that.
+#define SLUICE_SYNC_FILE_RANGE_ALL 7U
 /// preadv2(2)
 struct iovec;
 extern long preadv2(int descriptor, const struct iovec *pieces, int count, long offset, int flags);

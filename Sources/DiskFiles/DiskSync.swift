@@ -25,6 +25,8 @@ package final class DiskSync: Sendable {
     package var files: [File]
     /// The directory whose names must be synced.
     package var directory: Int32?
+    /// Whether the files get a ``SyncedMark``.
+    var areMarked = false
 
     package init(files: [File] = [], directory: Int32? = nil) { (self.files, self.directory) = (files, directory) }
   }
@@ -50,9 +52,22 @@ package final class DiskSync: Sendable {
   /// ask for the file concerned. From then on, each file is asked for its own errors.
   private let hasRefused = Lock(false)
 
-  /// - Parameter directory: on the file system of most files. It must stay open longer than this.
-  package init(directory: Int32, worker: BackgroundWorker, files: OpenFiles) {
+  /// Identifies the present boot of the machine.
+  private let boot: String
+  /// Whether growing files get a ``SyncedMark``.
+  private let marks: Bool
+
+  /// - Parameters:
+  ///   - directory: on the file system of most files. It must stay open longer than this.
+  ///   - boot: identifies the present boot of the machine, without spaces.
+  ///   - marks: whether growing files get a ``SyncedMark``, because all their bytes are synced before they are
+  ///     acknowledged.
+  package init(
+    directory: Int32, worker: BackgroundWorker, files: OpenFiles, boot: String = BootIdentifier.current,
+    marks: Bool = false
+  ) {
     self.files = files
+    (self.boot, self.marks) = (boot, marks)
     self.directory = directory
     self.worker = worker
   }
@@ -63,15 +78,17 @@ package final class DiskSync: Sendable {
   ///   - operation: its name in an error.
   ///   - stepFailed: called before `completion` if a step failed instead of a sync.
   ///   - directory: where the file's name must be synced before the first step; nil if that does not matter.
+  ///   - isGrowing: whether its synced bytes are acknowledged, and more follow.
   ///   - completion: called on the worker's thread.
   package func sync(
     _ file: File, _ operation: String, _ steps: [Step] = [], stepFailed: (@Sendable () -> Void)? = nil,
-    in directory: Int32? = nil,
+    in directory: Int32? = nil, isGrowing: Bool = false,
     _ completion: @escaping @Sendable (SystemError?) -> Void
   ) {
-    let request = Request(
+    var request = Request(
       touched: Touched(files: [file], directory: directory), operation: operation, steps: steps[...],
       stepFailed: stepFailed, completion: completion)
+    request.touched.areMarked = isGrowing && marks
     let isFirst = waiting.withLock { waiting in
       waiting.append(request)
       return waiting.count == 1
@@ -106,6 +123,8 @@ package final class DiskSync: Sendable {
 
   /// Syncs what the requests have changed. Those whose sync fails then have an error.
   private func syncTouched(_ requests: inout [Request]) {
+    mark(&requests)
+    defer { unmarkFailed(requests) }
     // syncfs(2) reports errors since Linux 5.8. Then each file is synced, to find out which one failed.
     let fileCount = requests.reduce(0) { $0 + ($1.error == nil ? $1.touched.files.count : 0) }
     if fileCount >= Self.many, !hasRefused.withLock({ $0 }), areTogether(requests),
@@ -115,7 +134,9 @@ package final class DiskSync: Sendable {
     }
     for index in requests.indices where requests[index].error == nil {
       for file in requests[index].touched.files where requests[index].error == nil {
-        requests[index].error = fdatasync(file, requests[index].operation)
+        // fdatasync(2) does not wait for an attribute alone.
+        let sync = requests[index].touched.areMarked ? fsync : Glibc.fdatasync
+        requests[index].error = self.sync(file, requests[index].operation, sync)
       }
     }
     // A name must not reach the disk before the bytes of its file, if a file of another request has replaced it.
@@ -157,20 +178,12 @@ package final class DiskSync: Sendable {
     }
   }
 
-  private func fdatasync(_ file: File, _ operation: String) -> SystemError? {
+  private func sync(_ file: File, _ operation: String, _ sync: (Int32) -> Int32) -> SystemError? {
     do throws(SystemError) {
-      switch file {
-      case .open(let file):
-        let descriptor = try file.acquire()
-        defer { file.release() }
-        return refusal(operation, descriptor, Glibc.fdatasync)
-      case .named(let name, in: let directory):
-        // Also a directory. A special file that somebody has put there cannot be synced.
-        let descriptor = try files.open(operation) { openat(directory, name, O_RDONLY | RegularFile.flags) }
-        defer { close(descriptor) }
-        return refusal(operation, descriptor, Glibc.fdatasync)
-      case .unknown: return syncEverything(operation, of: directory)
-      }
+      guard
+        let refusal = try withDescriptor(of: file, operation, { descriptor in refusal(operation, descriptor, sync) })
+      else { return syncEverything(operation, of: directory) }
+      return refusal
     } catch {
       if case .named = file, error.isMissing { return nil }
       if error.isForeignChange || error.code == ENXIO { return error }
@@ -179,6 +192,73 @@ package final class DiskSync: Sendable {
       let parent = if case .named(_, in: let parent) = file { parent } else { directory }
       guard let device = device(of: parent), isOn(device, file) else { return error }
       return syncEverything(operation, of: parent)
+    }
+  }
+
+  /// Calls `body` with the file's descriptor. Returns nil if the file is unknown.
+  private func withDescriptor<Result>(
+    of file: File, _ operation: String, _ body: (Int32) throws(SystemError) -> Result
+  ) throws(SystemError) -> Result? {
+    switch file {
+    case .open(let file):
+      let descriptor = try file.acquire()
+      defer { file.release() }
+      return try body(descriptor)
+    case .named(let name, in: let directory):
+      // Also a directory. A special file that somebody has put there cannot be synced.
+      let descriptor = try files.open(operation) { openat(directory, name, O_RDONLY | RegularFile.flags) }
+      defer { close(descriptor) }
+      return try body(descriptor)
+    case .unknown: return nil
+    }
+  }
+
+  // MARK: Marks
+
+  /// Removes the bytes of a growing file that were not synced before a power failure. Before others are added to it.
+  ///
+  /// - Parameter length: the file's length in bytes.
+  /// - Returns: the length that remains.
+  package func settle(_ file: OpenFile, length: UInt64) throws(SystemError) -> UInt64 {
+    try file.withoutUnsynced(length, boot: boot, keepsMark: marks)
+  }
+
+  /// Writes the bytes of growing files to the device, and marks up to where. A sync then makes both permanent.
+  private func mark(_ requests: inout [Request]) {
+    // All writes begin before the first one is waited for.
+    for request in requests where request.touched.areMarked && request.error == nil {
+      for file in request.touched.files {
+        _ = try? withDescriptor(of: file, request.operation) { sync_file_range($0, 0, 0, SLUICE_SYNC_FILE_RANGE_WRITE) }
+      }
+    }
+    for index in requests.indices where requests[index].touched.areMarked && requests[index].error == nil {
+      let operation = requests[index].operation
+      for file in requests[index].touched.files {
+        do throws(SystemError) {
+          let isMarked: Void? = try withDescriptor(of: file, operation) { descriptor throws(SystemError) in
+            var status = stat()
+            try retryingInterrupts(operation) { fstat(descriptor, &status) }
+            try retryingInterrupts(operation) { sync_file_range(descriptor, 0, 0, SLUICE_SYNC_FILE_RANGE_ALL) }
+            try SyncedMark(boot: boot, size: UInt64(status.st_size)).set(descriptor)
+          }
+          // An earlier mark of the file would be wrong after the sync.
+          if isMarked == nil { requests[index].error = SystemError(operation: operation, code: EIO) }
+        } catch {
+          if case .named = file, error.isMissing { continue }
+          requests[index].error = error
+        }
+      }
+    }
+  }
+
+  /// The bytes of these may be missing, although their marks include them.
+  private func unmarkFailed(_ requests: [Request]) {
+    for request in requests where request.touched.areMarked && request.error != nil {
+      for file in request.touched.files {
+        _ = try? withDescriptor(of: file, request.operation) { descriptor throws(SystemError) in
+          try SyncedMark.remove(descriptor)
+        }
+      }
     }
   }
 

@@ -317,7 +317,8 @@ package final class UploadRecordStore: UploadRecords, @unchecked Sendable {
     let (descriptor, status) = try files.openWithStatus(path) {
       openat(directory, name, flags | RegularFile.flags | (creating ? O_CREAT : 0), 0o600)
     }
-    return (OpenFile(descriptor, path, in: records.parent, flags, status, files), UInt64(status.st_size))
+    let file = OpenFile(descriptor, path, in: records.parent, flags, status, files)
+    return (file, try disk.settle(file, length: UInt64(status.st_size)))
   }
 
   package func measureBody(_ token: String) throws(SystemError) -> UInt64 { try openBody(token, creating: false).count }
@@ -325,7 +326,8 @@ package final class UploadRecordStore: UploadRecords, @unchecked Sendable {
   package func synchronizeBody(of token: String, _ completion: @escaping (SystemError?) -> Void) {
     // Used on the loop's thread only. The worker merely carries it back there.
     nonisolated(unsafe) let completion = completion
-    disk.sync(.named(token + Self.bodySuffix, in: directory), "fdatasync of an upload", in: directory) { [loop] error in
+    let body = DiskSync.File.named(token + Self.bodySuffix, in: directory)
+    disk.sync(body, "fdatasync of an upload", in: directory, isGrowing: true) { [loop] error in
       loop.execute { completion(error) }
     }
   }
@@ -333,7 +335,7 @@ package final class UploadRecordStore: UploadRecords, @unchecked Sendable {
   package func synchronizeBody(_ file: OpenFile, _ completion: @escaping (SystemError?) -> Void) {
     // Used on the loop's thread only. The worker merely carries it back there.
     nonisolated(unsafe) let completion = completion
-    disk.sync(.open(file), "fdatasync of an upload") { [loop] error in
+    disk.sync(.open(file), "fdatasync of an upload", isGrowing: true) { [loop] error in
       loop.execute { completion(error) }
     }
   }

@@ -38,7 +38,7 @@ package final class CountingStore: StreamStore {
 
   package func open(_ name: StreamName, for purpose: StreamPurpose) -> (any StoredStream)? {
     let entry = entries[name]
-    guard case .request(let credential, _, let creating) = purpose else {
+    guard case .request(let credential, _, let creating, _) = purpose else {
       return entry.map { CountedStream(name, .growing, $0, self) }
     }
     if let entry {

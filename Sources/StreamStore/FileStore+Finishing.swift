@@ -76,6 +76,8 @@ extension FileStore {
       try rename(name, forgetsLog: forgetsLog)
       return DiskSync.Touched(directory: directory)
     }
+    // It does not grow any more. If this fails, only the attribute remains.
+    if durability == .always { try? file.removeSyncedMark() }
     let steps = ([check] + (hasSidecars ? sidecarSteps(finishing, file) : []) + [naming]).map(guarding)
     // Runs on the worker's thread, unless nothing is synced.
     let finished: @Sendable (SystemError?, _ hasStepFailed: Bool) -> Void = { [self] error, hasStepFailed in
@@ -115,7 +117,7 @@ extension FileStore {
     // The bytes of a new file cannot be found without its name (fsync(2)).
     let unsynced = stream.isNameSynced ? nil : directory
     let (name, file) = (stream.name, stream.stored)
-    disk.sync(.open(file), "fdatasync of a stream", in: unsynced) { [self] error in
+    disk.sync(.open(file), "fdatasync of a stream", in: unsynced, isGrowing: true) { [self] error in
       let error = refusals.result(error, of: name)
       loop.execute {
         // It may continue in another file by now.
@@ -135,7 +137,7 @@ extension FileStore {
     }
     // Only the loop's thread uses it. The worker merely passes it back.
     nonisolated(unsafe) let completion = completion
-    disk.sync(file, "fdatasync \(name.partial)", in: directory) { [self, growing] error in
+    disk.sync(file, "fdatasync \(name.partial)", in: directory, isGrowing: true) { [self, growing] error in
       let error = refusals.result(error, of: growing)
       loop.execute { completion(error) }
     }

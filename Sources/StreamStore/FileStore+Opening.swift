@@ -9,7 +9,7 @@ extension FileStore {
   /// The flags with which a growing file is opened. All bytes are written at its end. With O_APPEND, this is true even
   /// if another program has truncated the file. Its length then shows that bytes are missing, which a hole of zeros
   /// would hide.
-  private static let growing = O_RDWR | O_APPEND
+  static let growing = O_RDWR | O_APPEND
 
   package func admits(_ credential: [UInt8]?, to name: StreamName) throws(SystemError) -> Bool {
     guard let credential else { return true }
@@ -110,7 +110,7 @@ extension FileStore {
 
   /// The stream's growing recording. Nil if there is none.
   func openGrowing(_ name: StreamName, _ log: [RecordingPart]) throws(SystemError) -> StreamFile? {
-    guard let (growing, size) = try openExisting(name.partial, Self.growing) else { return nil }
+    guard let (growing, size) = try openGrowingFile(name.partial) else { return nil }
     // An earlier server was killed while it completed the recording, which now continues.
     try restoreHead(name)
     // An earlier server was killed before it had written the beginning of the file, so no byte of it was acknowledged.
@@ -193,7 +193,7 @@ extension FileStore {
     if try checkSplits(name, log) { log = try parts.lines(of: name.base) }
     let part = log.last
     let name = name.lastRecording(log)
-    let growing = try openExisting(name.partial, Self.growing)
+    let growing = try openGrowingFile(name.partial)
     var found = growing
     // A closed recording cannot be continued.
     if found == nil, part?.end != nil { return .closed }

@@ -6,9 +6,14 @@ package import StreamServing
 extension FileStore: StreamStore {
   package func open(_ name: StreamName, for purpose: StreamPurpose) throws(SystemError) -> (any StoredStream)? {
     switch purpose {
-    case .request(let credential, let offset, let creating):
-      try open(name, for: credential, at: offset, creating: creating)
-    case .closing: try openUnfinished(name)
+    case .request(let credential, let offset, let creating, let isUpload):
+      let stream = try open(name, for: credential, at: offset, creating: creating)
+      // The bytes of a plain request are only synced at its end. Without a mark, they stay after a power failure.
+      if let stream, !isUpload, durability == .always, stream.standing == .growing {
+        try stream.stored.removeSyncedMark()
+      }
+      return stream
+    case .closing: return try openUnfinished(name)
     }
   }
 

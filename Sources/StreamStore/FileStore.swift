@@ -60,11 +60,14 @@ package final class FileStore: Sendable {
 
   /// Opens the directory, creates its last component if it is missing, and locks it.
   ///
-  /// - Parameter isCollected: whether the directory is for a collector.
+  /// - Parameters:
+  ///   - isCollected: whether the directory is for a collector.
+  ///   - boot: identifies the present boot of the machine.
   package init(
     path: String, durability: Durability, closedLifetime: Duration, hasSidecars: Bool = false, software: String = "",
     split: RecordingSplit? = nil, names: RecordingNames? = nil, retention: RetentionState? = nil,
     isCollected: Bool = false,
+    boot: String = BootIdentifier.current,
     files: OpenFiles,
     _ usage: UploadUsage
   ) throws(DirectoryError) {
@@ -89,7 +92,8 @@ package final class FileStore: Sendable {
     owners = StreamOwners(in: directory, files)
     recordings = CompleteRecordings(in: directory)
     parts = StreamParts(in: directory, files)
-    disk = DiskSync(directory: directory, worker: worker, files: files)
+    disk = DiskSync(
+      directory: directory, worker: worker, files: files, boot: boot, marks: durability == .always)
     accounts = usage.limitsBytes ? StreamAccounts(usage, in: directory) : nil
     do throws(SystemError) { try countStored() } catch { throw .unreadable(reason: error.description) }
   }
@@ -201,6 +205,12 @@ package final class FileStore: Sendable {
       if error.code == ENOENT { return nil }
       throw error
     }
+  }
+
+  /// Opens a growing file of an earlier request, or of an earlier server.
+  func openGrowingFile(_ name: String) throws(SystemError) -> (file: OpenFile, length: UInt64)? {
+    guard let (file, length) = try openExisting(name, Self.growing) else { return nil }
+    return (file, try disk.settle(file, length: length))
   }
 
   func openFile(_ name: String, _ mode: Int32) throws(SystemError) -> (file: OpenFile, length: UInt64) {

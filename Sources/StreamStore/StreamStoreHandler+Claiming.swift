@@ -96,7 +96,8 @@ extension StreamStoreHandler {
   private func open(_ name: StreamName, restoredCount count: UInt64?) -> (any StoredStream)? {
     let isRestored = count != nil
     do throws(SystemError) {
-      let purpose = StreamPurpose.request(credential: head.credential, offset: state.offset, creating: !isRestored)
+      let purpose = StreamPurpose.request(
+        credential: head.credential, offset: state.offset, creating: !isRestored, isUpload: isUpload)
       if let stream = try registry.store.open(name, for: purpose) { return stream }
       throw SystemError(operation: "open \(name.partial)", code: ENOENT)
     } catch {

@@ -57,7 +57,7 @@ final class SharedStorage: Sendable {
           hasSidecars: configuration.writesSidecars, software: configuration.software,
           split: configuration.writesSidecars ? configuration.split : nil, names: configuration.names,
           retention: configuration.retention.map { RetentionState($0, configuration.retentionClock) },
-          files: openFiles, usage)
+          boot: configuration.bootIdentifier ?? BootIdentifier.current, files: openFiles, usage)
         self.files = files
         recordsDirectory = RecordsDirectory(in: files.directory)
       } catch {

@@ -180,7 +180,7 @@ struct StreamStoreHandlerTests {
       let store = try FileStore(
         path: directory.path, durability: .none, closedLifetime: .zero, files: OpenFiles(), UploadUsage(.init()))
       let name = StreamName(path: "/t", streamID: "a", mediaType: nil)
-      let stream = try store.open(name, for: .request(credential: nil, offset: 200, creating: true))
+      let stream = try store.open(name, for: .request(credential: nil, offset: 200, creating: true, isUpload: false))
       signal(SIGXFSZ, SIG_IGN)
       var limit = rlimit()
       getrlimit(__rlimit_resource_t(RLIMIT_FSIZE.rawValue), &limit)
