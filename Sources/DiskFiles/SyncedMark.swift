@@ -7,8 +7,8 @@ internal import Glibc
 /// The size up to which a file is synced, in an extended attribute of the file (xattr(7)).
 ///
 /// After a power failure, a file can be longer than the bytes that were written of it. If a block has space for new
-/// bytes, ext4 (data=ordered) puts the new length into its journal at once, and a sync of any other file commits it. The
-/// bytes after the synced ones are then zeros.
+/// bytes, ext4 (data=ordered) puts the new length into its journal at once, and a sync of any other file commits it.
+/// The bytes after the synced ones are then zeros.
 ///
 /// The journal also has the attribute. It is set when the file's bytes were written to the device, and each commit
 /// first flushes the device's cache. So if a disk has the attribute, it has the bytes.
@@ -65,8 +65,8 @@ package struct SyncedMark: Equatable, Sendable {
 }
 
 extension OpenFile {
-  /// Removes the bytes that a power failure may have damaged: those after the mark, if the file was synced in an earlier
-  /// boot of the machine.
+  /// Removes the bytes that a power failure may have damaged: those after the mark, if the file was synced in an
+  /// earlier boot of the machine.
   ///
   /// - Parameters:
   ///   - length: the file's length in bytes.

@@ -70,14 +70,14 @@ extension FileStore {
       if let refusal { throw refusal }
       areBytesSynced.withLock { $0 = true }
       try file.check(length: size)
+      // All of it is synced, and it does not grow any more. If this fails, only the attribute remains.
+      if durability == .always { try? file.removeSyncedMark() }
       return DiskSync.Touched()
     }
     let naming: DiskSync.Step = { [self] () throws(SystemError) in
       try rename(name, forgetsLog: forgetsLog)
       return DiskSync.Touched(directory: directory)
     }
-    // It does not grow any more. If this fails, only the attribute remains.
-    if durability == .always { try? file.removeSyncedMark() }
     let steps = ([check] + (hasSidecars ? sidecarSteps(finishing, file) : []) + [naming]).map(guarding)
     // Runs on the worker's thread, unless nothing is synced.
     let finished: @Sendable (SystemError?, _ hasStepFailed: Bool) -> Void = { [self] error, hasStepFailed in

@@ -1,5 +1,6 @@
 // Connects the directory of streams to the server, as one of several stores.
 
+internal import DiskFiles
 package import EventLoops
 package import StreamServing
 

@@ -8,8 +8,8 @@ package import PropertyTesting
 ///
 /// The names of each directory are those of some moment between its last sync and the end. The kernel writes such
 /// changes in order, but one directory may be older than another. A file has its last synced content, its last written
-/// content, or that content as far as it extends the synced one. Like ext4 (data=ordered), XFS and Btrfs, the disk
-/// never gives a file a length whose bytes were not written.
+/// content, or that content as far as it extends the synced one. ext4 can also leave zeros after the synced content,
+/// which `SyncedMarkTests` imitates.
 package struct PowerCut {
   private struct Synced {
     var number = 0

@@ -95,15 +95,6 @@ int mkdirat(int directory, const char *name, mode_t mode) {
   return (int)syscall(SYS_mkdirat, directory, name, mode);
 }
 
-int fsync(int descriptor) {
-  unsigned long moment = disk_sync_begins();
-  int error = disk_fault(DISK_SYNC, descriptor, NULL);
-  if (error == 0 && syscall(SYS_fsync, descriptor) != 0) error = errno;
-  if (error != EINTR) disk_synced(descriptor, moment, error != 0, 0);
-  errno = error;
-  return error ? -1 : 0;
-}
-
 int syncfs(int descriptor) {
   unsigned long moment = disk_sync_begins();
   int error = disk_fault(DISK_SYNC, descriptor, NULL);

@@ -77,8 +77,16 @@ int sync_gate_has_failed(void) {
   return failed;
 }
 
-// The linker takes this one before glibc's.
-int fdatasync(int descriptor) {
+static int sync_with(long call, int descriptor, int error) {
+  unsigned long moment = disk_sync_begins();
+  if (error == 0) error = disk_fault(DISK_SYNC, descriptor, NULL);
+  if (error == 0 && syscall(call, descriptor) != 0) error = errno;
+  if (error != EINTR) disk_synced(descriptor, moment, error != 0, 0);
+  errno = error;
+  return error ? -1 : 0;
+}
+
+static int sync_bytes(long call, int descriptor) {
   pthread_mutex_lock(&mutex);
   calls++;
   wait_at(&closed);
@@ -88,12 +96,17 @@ int fdatasync(int descriptor) {
     single_failure = 0;
   }
   pthread_mutex_unlock(&mutex);
-  unsigned long moment = disk_sync_begins();
-  if (error == 0) error = disk_fault(DISK_SYNC, descriptor, NULL);
-  if (error == 0 && syscall(SYS_fdatasync, descriptor) != 0) error = errno;
-  if (error != EINTR) disk_synced(descriptor, moment, error != 0, 0);
-  errno = error;
-  return error ? -1 : 0;
+  return sync_with(call, descriptor, error);
+}
+
+// The linker takes these before glibc's.
+int fdatasync(int descriptor) { return sync_bytes(SYS_fdatasync, descriptor); }
+
+int fsync(int descriptor) {
+  struct stat status;
+  // The names of a directory pass the gate.
+  int is_directory = fstat(descriptor, &status) == 0 && S_ISDIR(status.st_mode);
+  return is_directory ? sync_with(SYS_fsync, descriptor, 0) : sync_bytes(SYS_fsync, descriptor);
 }
 
 static int rename_failure;

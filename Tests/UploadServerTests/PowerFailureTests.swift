@@ -199,7 +199,7 @@ struct PowerFailureTests {
 }
 
 /// Receives a body and never answers.
-private final class Silent: RequestHandler {
+final class Silent: RequestHandler {
   func begin(_ exchange: any Exchange) { exchange.acceptBody() }
   func receive(_ bytes: Span<UInt8>, pieces: [Range<Int>]) {}
   func end() {}

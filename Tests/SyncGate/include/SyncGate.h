@@ -1,11 +1,12 @@
-// Replaces fdatasync(2), renameat2(2), openat(2), readdir(3) and fstatat(2) to simulate a disk that is slow or fails.
+// Replaces fdatasync(2), fsync(2) of files, renameat2(2), openat(2), readdir(3) and fstatat(2) to simulate a disk that
+// is slow or fails.
 // So a test can check that bytes are reported only after they are on the disk.
 #pragma once
 
 #include "disk_faults.h"
 #include "own_mounts.h"
 
-/// From here on fdatasync waits, whoever calls it.
+/// From here on, syncs of files wait, whoever calls them.
 void sync_gate_close(void);
 /// Lets all that wait continue, and those to come.
 void sync_gate_open(void);

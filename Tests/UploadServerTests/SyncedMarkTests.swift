@@ -1,0 +1,165 @@
+// Tests files that are longer after a power failure than what was synced of them, with zeros at their ends.
+//
+// ext4 with its default options leaves such files. A copy of the directory with additional zeros stands for the disk.
+
+import DiskFiles
+import Glibc
+import NetworkTesting
+import PropertyTesting
+import Testing
+import UploadServer
+
+/// Whether the file system of the tests has extended attributes.
+private let hasExtendedAttributes: Bool = {
+  let directory = TemporaryDirectory()
+  let file = open("\(directory.path)/probe", O_RDWR | O_CREAT | O_CLOEXEC, 0o600)
+  defer { close(file) }
+  try? SyncedMark(boot: "b", size: 1).set(file)
+  return (try? SyncedMark.of(file)) == SyncedMark(boot: "b", size: 1)
+}()
+
+@Suite("Growing files after a power failure", .serialized, .enabled(if: hasExtendedAttributes))
+struct SyncedMarkTests {
+  /// Which file has the bytes.
+  enum Place: CaseIterable, Sendable {
+    /// The `.part` of a stream.
+    case stream
+    /// The `.part` of a next part of a stream.
+    case nextPart
+    /// The file beside the record of an upload whose handler keeps nothing.
+    case body
+
+    var path: String { self == .body ? "/spooled" : "/t.txt" }
+  }
+
+  /// What happens between the last acknowledgement and the failure.
+  enum Event: CaseIterable, Sendable {
+    case nothing
+    /// A plain request adds bytes, and does not end properly.
+    case plainRequest
+    /// A server that does not sync before it acknowledges continues the upload.
+    case otherDurability
+    /// The machine has failed before, and the upload was continued since.
+    case earlierFailure
+    /// The disk has refused a sync.
+    case stop
+  }
+
+  private func server(
+    _ durability: Durability, in directory: TemporaryDirectory, boot: String
+  ) throws -> TestServer {
+    try TestServer(in: directory) {
+      $0.durability = durability
+      $0.bootIdentifier = boot
+      $0.handler = { head in head.target.path == Place.body.path ? Silent() : nil }
+    }
+  }
+
+  private func growingFile(_ directory: TemporaryDirectory, _ place: Place) throws -> String {
+    let parent = place == .body ? "\(directory.path)/.uploads" : directory.path
+    let suffix = place == .body ? ".body" : ".part"
+    let list = try #require(opendir(parent))
+    defer { closedir(list) }
+    while let entry = readdir(list) {
+      let name = withUnsafeBytes(of: &entry.pointee.d_name) { String(decoding: $0.prefix { $0 != 0 }, as: UTF8.self) }
+      if name.hasSuffix(suffix) { return "\(parent)/\(name)" }
+    }
+    throw TestFailure("no file \(suffix)")
+  }
+
+  private func extend(_ path: String, byZeros count: Int) throws {
+    let file = open(path, O_WRONLY | O_APPEND | O_CLOEXEC)
+    defer { close(file) }
+    try #require(write(file, [UInt8](repeating: 0, count: count), count) == count)
+  }
+
+  private func bytes(_ count: Int, _ random: inout SplitMix64) -> [UInt8] {
+    (0..<count).map { _ in UInt8.random(in: 1...255, using: &random) }
+  }
+
+  @Test(
+    "with always, zeros after the synced bytes do not count, and each acknowledged byte does",
+    arguments: Place.allCases,
+    Event.allCases)
+  func zeros(_ place: Place, _ event: Event) throws {
+    guard !(event == .plainRequest && place == .body) else { return }
+    for seed in Seed.several(3) {
+      var random = seed.generator
+      var directory = TemporaryDirectory()
+      var test = try server(.always, in: directory, boot: "0")
+      if place == .nextPart {
+        try test.plain(id: "a", bytes(10, &random))
+        test.stop()
+        // Closes the first part.
+        test = try TestServer(in: directory) { $0.finishAfter = .milliseconds(10) }
+        _ = try test.events.wait(.closed)
+        test.stop()
+        test = try server(.always, in: directory, boot: "0")
+      }
+      let start = place == .nextPart ? 10 : 0
+      let location = try test.create(place.path, ["Stream-ID: a", "Stream-Offset: \(start)"])
+      var sent: [UInt8] = []
+      func append() throws {
+        let more = bytes(Int.random(in: 1...5000, using: &random), &random)
+        try test.append(location, at: sent.count, more)
+        sent += more
+      }
+      for _ in 0..<Int.random(in: 1...4, using: &random) { try append() }
+      var isKept = false
+      switch event {
+      case .nothing: break
+      case .stop:
+        test.stop()
+        test = try server(.always, in: directory, boot: "0")
+      case .plainRequest:
+        try test.plain(id: "a", offset: start + sent.count, Array("plain".utf8))
+        sent += Array("plain".utf8)
+        isKept = true
+      case .otherDurability:
+        test.stop()
+        test = try server(.none, in: directory, boot: "0")
+        try append()
+        isKept = true
+      case .earlierFailure:
+        directory = try test.directory.copyOfKilled()
+        test.stop()
+        try extend(try growingFile(directory, place), byZeros: 7)
+        test = try server(.always, in: directory, boot: "1")
+        try append()
+      }
+      let copy = try test.directory.copyOfKilled()
+      test.stop()
+      let file = try growingFile(copy, place)
+      let zeros = Int.random(in: 1...4096, using: &random)
+      try extend(file, byZeros: zeros)
+      // In the same boot, nothing but the server has ended.
+      let same = try copy.copyOfKilled()
+      for (boot, directory, isTrusted) in [("0", same, true), ("2", copy, isKept)]
+      where boot != "0" || event != .earlierFailure {
+        let next = try server(.always, in: directory, boot: boot)
+        let client = try next.connect()
+        let answer = try client.head(location)
+        if event == .otherDurability, boot != "0" {
+          #expect(answer.status == 410, "\(seed), \(boot): \(answer)")
+          continue
+        }
+        let expected = sent.count + (isTrusted ? zeros : 0)
+        #expect(answer["upload-offset"] == "\(expected)", "\(seed), \(boot)")
+        // The handler never answers.
+        guard place != .body else { continue }
+        try client.patch(location, at: expected, completes: true, body: "end")
+        let final = try client.final().answer
+        // 200 if a plain request has also written to it.
+        #expect([200, 201].contains(final.status), "\(seed), \(boot): \(final)")
+        let name = try #require(
+          next.directory.names.first { $0.hasSuffix(".txt") && (start == 0 || $0.contains("~2")) })
+        #expect(
+          try next.directory.contents(name) == sent + [UInt8](repeating: 0, count: expected - sent.count)
+            + Array("end".utf8), "\(seed), \(boot)")
+        let complete = open("\(directory.path)/\(name)", O_RDONLY | O_CLOEXEC)
+        defer { close(complete) }
+        #expect(try SyncedMark.of(complete) == nil)
+      }
+    }
+  }
+}
