@@ -236,10 +236,7 @@ package final class DiskSync: Sendable {
       for file in requests[index].touched.files {
         do throws(SystemError) {
           let isMarked: Void? = try withDescriptor(of: file, operation) { descriptor throws(SystemError) in
-            var status = stat()
-            try retryingInterrupts(operation) { fstat(descriptor, &status) }
-            try retryingInterrupts(operation) { sync_file_range(descriptor, 0, 0, SLUICE_SYNC_FILE_RANGE_ALL) }
-            try SyncedMark(boot: boot, size: UInt64(status.st_size)).set(descriptor)
+            try SyncedMark.renew(descriptor, boot: boot)
           }
           // An earlier mark of the file would be wrong after the sync.
           if isMarked == nil { requests[index].error = SystemError(operation: operation, code: EIO) }

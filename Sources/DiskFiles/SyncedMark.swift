@@ -14,6 +14,8 @@ internal import Glibc
 /// first flushes the device's cache. So if a disk has the attribute, it has the bytes.
 package struct SyncedMark: Equatable, Sendable {
   private static let attribute = "user.sluice.synced"
+  /// The file has no attribute, or can have none.
+  private static let absence = [ENODATA, ENOTSUP, ENOSYS, EACCES, EPERM]
   /// A boot identifier and a number of 64 bits need less.
   private static let longest = 128
 
@@ -37,9 +39,23 @@ package struct SyncedMark: Equatable, Sendable {
       let count = try retryingInterrupts("fgetxattr") { fgetxattr(descriptor, attribute, &bytes, longest) }
       return SyncedMark(String(decoding: bytes.prefix(count), as: UTF8.self))
     } catch {
-      if [ENODATA, ENOTSUP, ERANGE].contains(error.code) { return nil }
+      if error.code == ERANGE || absence.contains(error.code) { return nil }
       throw error
     }
+  }
+
+  /// Writes the bytes of an open file to the device, and marks up to where. A sync then makes both permanent.
+  static func renew(_ descriptor: Int32, boot: String) throws(SystemError) {
+    var status = stat()
+    try retryingInterrupts("fstat") { fstat(descriptor, &status) }
+    do throws(SystemError) {
+      try retryingInterrupts("sync_file_range") { sync_file_range(descriptor, 0, 0, SLUICE_SYNC_FILE_RANGE_ALL) }
+    } catch {
+      // Some file systems do not have it.
+      guard [ENOSYS, EINVAL, ESPIPE, ENOTSUP].contains(error.code) else { throw error }
+      return try remove(descriptor)
+    }
+    try SyncedMark(boot: boot, size: UInt64(status.st_size)).set(descriptor)
   }
 
   /// Gives the mark to an open file, instead of an earlier one. The file's bytes up to ``size`` must have been written
@@ -59,7 +75,7 @@ package struct SyncedMark: Equatable, Sendable {
     do throws(SystemError) {
       try retryingInterrupts("fremovexattr") { fremovexattr(descriptor, attribute) }
     } catch {
-      if error.code != ENODATA, error.code != ENOTSUP { throw error }
+      if !absence.contains(error.code) { throw error }
     }
   }
 }

@@ -87,7 +87,8 @@ final class TemporaryDirectory {
   /// A copy of what its server would leave if it were killed now.
   func copyOfKilled() throws -> TemporaryDirectory {
     let copy = TemporaryDirectory()
-    try Command.run("sh", ["-c", "cp -r --preserve=xattr '\(path)/.' '\(copy.path)'; rm -f '\(copy.path)/.sluice.lock'"])
+    let copying = "cp -r --preserve=xattr '\(path)/.' '\(copy.path)'; rm -f '\(copy.path)/.sluice.lock'"
+    try Command.run("sh", ["-c", copying])
     return copy
   }
   func contents(_ name: String) throws -> [UInt8] { try asTest { try fileContents(path + "/" + name) } }
