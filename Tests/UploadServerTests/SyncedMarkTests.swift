@@ -3,9 +3,11 @@
 // ext4 with its default options leaves such files. A copy of the directory with additional zeros stands for the disk.
 
 import DiskFiles
+import EventLoops
 import Glibc
 import NetworkTesting
 import PropertyTesting
+import SyncGate
 import Testing
 import UploadServer
 
@@ -41,7 +43,7 @@ struct SyncedMarkTests {
     case otherDurability
     /// The machine has failed before, and the upload was continued since.
     case earlierFailure
-    /// The disk has refused a sync.
+    /// The server has stopped regularly, and another one has started.
     case stop
   }
 
@@ -159,6 +161,39 @@ struct SyncedMarkTests {
         let complete = open("\(directory.path)/\(name)", O_RDONLY | O_CLOEXEC)
         defer { close(complete) }
         #expect(try SyncedMark.of(complete) == nil)
+      }
+    }
+  }
+
+  @Test("each growing file that is synced is marked, however many wait, and one whose sync fails has no mark")
+  func synced() async {
+    await #expect(processExitsWith: .success) {
+      for count in [1, 2, 15, 16, 40] {
+        for error in [0, EIO] {
+          let directory = TemporaryDirectory()
+          let parent = open(directory.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+          defer { close(parent) }
+          let sync = DiskSync(
+            directory: parent, worker: BackgroundWorker(), files: OpenFiles(), boot: "b", marks: true)
+          let results = try EventLog<SystemError?>()
+          for number in 0..<count { try directory.write("\(number)", Array("abc".utf8)) }
+          // syncfs(2) passes the gate, so its files are marked in any case.
+          sync_gate_fail(error)
+          for number in 0..<count {
+            sync.sync(.named("\(number)", in: parent), "sync", isGrowing: true) { results.append($0) }
+          }
+          try waitUntil("all are told") { results.all.count == count }
+          sync_gate_fail(0)
+          let marks = try (0..<count).map { number in
+            let file = open("\(directory.path)/\(number)", O_RDONLY | O_CLOEXEC)
+            defer { close(file) }
+            return try SyncedMark.of(file)
+          }
+          let failures = results.all.count { $0 != nil }
+          try require(error != 0 || failures == 0, "\(count): \(failures) failures")
+          try require(marks.count { $0 == nil } == failures, "\(count), \(error): \(failures), \(marks)")
+          try require(marks.allSatisfy { $0 == nil || $0 == SyncedMark(boot: "b", size: 3) }, "\(marks)")
+        }
       }
     }
   }
