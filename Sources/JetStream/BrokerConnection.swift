@@ -28,6 +28,8 @@ package final class BrokerConnection: Sendable {
   /// Sends and reconnects. Its thread may wait for the socket, and nothing waits for that thread.
   private let writer: EventLoop
   private let state: Lock<State>
+  /// Subscriptions of the present connection of libnats. On the sending thread only.
+  private(set) nonisolated(unsafe) var ended = EndedSubscriptions()
   private let observer: ConnectionObserver
   /// The number of the last subscription.
   private let lastNumber = Atomic<UInt64>(0)
@@ -61,7 +63,11 @@ package final class BrokerConnection: Sendable {
       state.callbacks.drop()
       return UInt(bitPattern: state.connection)
     }
-    writer.execute { natsConnection_Destroy(OpaquePointer(bitPattern: connection)) }
+    nonisolated(unsafe) var ended = ended
+    writer.execute {
+      natsConnection_Destroy(OpaquePointer(bitPattern: connection))
+      ended.releaseAll()
+    }
     writer.stop()
   }
 
@@ -159,7 +165,11 @@ package final class BrokerConnection: Sendable {
 
   func unsubscribe(_ subscription: Subscription) {
     writer.execute { [self] in
-      state.withLock { $0.subscriptions.removeValue(forKey: subscription.number) }?.end()
+      let (subscription, connection) = state.withLock { state in
+        (state.subscriptions.removeValue(forKey: subscription.number), UInt(bitPattern: state.connection))
+      }
+      guard let ended = subscription?.end(), let connection = OpaquePointer(bitPattern: connection) else { return }
+      self.ended.add(ended, of: connection)
     }
   }
 
@@ -192,12 +202,14 @@ package final class BrokerConnection: Sendable {
   /// Moves the subscriptions to a new connection. If that fails, the new one is closed.
   private func replace(by connection: OpaquePointer, _ callbacks: ConnectionCallbacks) throws(BrokerError) {
     let subscriptions = state.withLock { Array($0.subscriptions.values) }
+    // libnats has ended their former connection.
+    for subscription in subscriptions { natsSubscription_Destroy(subscription.end()) }
     for subscription in subscriptions {
-      subscription.end()
       let status = subscription.begin(on: connection)
       guard status == NATS_OK else {
-        for subscription in subscriptions { subscription.end() }
+        let ended = subscriptions.compactMap { $0.end() }
         natsConnection_Destroy(connection)
+        for subscription in ended { natsSubscription_Destroy(subscription) }
         throw BrokerError(status)
       }
     }
@@ -210,5 +222,6 @@ package final class BrokerConnection: Sendable {
       return former
     }
     natsConnection_Destroy(OpaquePointer(bitPattern: former))
+    ended.releaseAll()
   }
 }

@@ -49,11 +49,49 @@ final class ReplySubscription: @unchecked Sendable {
     return NATS_OK
   }
 
-  func end() {
-    guard let subscription else { return }
+  /// Returns libnats's subscription, which receives no further messages, to be released; nil if it had not begun.
+  func end() -> OpaquePointer? {
+    guard let subscription else { return nil }
     natsSubscription_Unsubscribe(subscription)
-    natsSubscription_Destroy(subscription)
     self.subscription = nil
+    return subscription
+  }
+}
+
+/// The subscriptions of one connection of libnats that have ended, until they can be released. Only on the sending
+/// thread of the ``BrokerConnection``.
+///
+/// libnats before 3.6 finds the subscription of a message, copies the message, and then uses the subscription without a
+/// reference to it (nats.c issue 637). A release meanwhile would abort the process or damage its memory. So a
+/// subscription is released after the reading thread of libnats has begun with a later message, or has ended.
+struct EndedSubscriptions {
+  /// In the order of their ends, each with the number of messages that the connection had received by then.
+  private var all: [(subscription: OpaquePointer, received: UInt64)] = []
+
+  var count: Int { all.count }
+
+  mutating func add(_ subscription: OpaquePointer, of connection: OpaquePointer) {
+    // If memory is short, this one and those that follow wait for the end of the connection.
+    guard let received = Self.messagesReceived(on: connection) else { return all.append((subscription, .max)) }
+    let unused = all.prefix { $0.received < received }
+    for ended in unused { natsSubscription_Destroy(ended.subscription) }
+    all.removeFirst(unused.count)
+    all.append((subscription, received))
+  }
+
+  /// Releases all of them, after the connection has been closed.
+  mutating func releaseAll() {
+    for ended in all { natsSubscription_Destroy(ended.subscription) }
+    all = []
+  }
+
+  private static func messagesReceived(on connection: OpaquePointer) -> UInt64? {
+    var (statistics, received): (OpaquePointer?, UInt64) = (nil, 0)
+    guard natsStatistics_Create(&statistics) == NATS_OK else { return nil }
+    defer { natsStatistics_Destroy(statistics) }
+    natsConnection_GetStats(connection, statistics)
+    natsStatistics_GetCounts(statistics, &received, nil, nil, nil, nil)
+    return received
   }
 }
 
