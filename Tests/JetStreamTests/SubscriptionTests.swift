@@ -2,6 +2,7 @@
 
 import BrokerTesting
 import EventLoops
+import Glibc
 import NetworkTesting
 import Testing
 
@@ -32,5 +33,43 @@ struct SubscriptionTests {
     let kept = try EventLog<Int>()
     receiver.schedule(after: .milliseconds(1)) { kept.append(receiver.ended.count) }
     #expect(try kept.wait("their number") { $0.last } < 100)
+  }
+
+  // libnats would discard those beyond 65,536.
+  @Test("a subscription keeps all messages that wait for their receiver")
+  func keepsAll() throws {
+    let broker = try TestBroker(jetStream: false)
+    let options = BrokerOptions(servers: [broker.url])
+    let (receiver, sender) = (try BrokerConnection(options), try BrokerConnection(options))
+    let count = 70_000
+    let (begun, released) = (try EventLog<Void>(), try EventLog<Void>())
+    let counted = try EventLog<Int>()
+    let received = Lock(0)
+    let subscription = receiver.subscribe("many") { _, _ in
+      begun.append(())
+      _ = try? released.wait("the release") { $0.first }
+      let total = received.withLock { received in
+        received += 1
+        return received
+      }
+      if total == count { counted.append(total) }
+    }
+    // The broker knows the subscription before this one's message arrives.
+    let marked = try EventLog<String>()
+    let mark = receiver.subscribe("mark.*") { subject, _ in marked.append(subject) }
+    let message = MessageContent(payload: [7])
+    while marked.all.isEmpty {
+      sender.send(message, to: "mark.begin", reply: "none") { _ in }
+      usleep(10_000)
+    }
+    for _ in 0..<count { sender.send(message, to: "many", reply: "none") { _ in } }
+    try begun.wait("the first message") { $0.first }
+    // All have arrived at libnats when a later one has passed them.
+    sender.send(message, to: "mark.end", reply: "none") { _ in }
+    try marked.wait("a later message") { $0.contains("mark.end") ? true : nil }
+    released.append(())
+    #expect(try counted.wait("all messages") { $0.first } == count)
+    receiver.unsubscribe(subscription)
+    receiver.unsubscribe(mark)
   }
 }
