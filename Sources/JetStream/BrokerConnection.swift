@@ -39,7 +39,7 @@ package final class BrokerConnection: Sendable {
   /// - Throws: ``BrokerError/unreachable(_:)``, ``BrokerError/notAuthorized``, ``BrokerError/unusableFile(_:reason:)``
   ///   or ``BrokerError/resources(_:)``.
   package init(_ options: BrokerOptions) throws(BrokerError) {
-    let observer = ConnectionObserver()
+    let observer = ConnectionObserver(options)
     (self.options, self.observer) = (options, observer)
     let callbacks = ConnectionCallbacks(observer)
     let connection = try LibraryConnection.connect(options, callbacks)

@@ -16,8 +16,11 @@ final class ConnectionObserver: Sendable {
   let observers = Lock(Observers())
   /// Why no broker permits a connection; nil if one did at the last attempt.
   let refusal = Lock<BrokerError?>(nil)
+  private let watched: WatchedConnection
   /// Called after libnats has ended its connection.
   let ended = Lock<@Sendable () -> Void>({})
+
+  init(_ options: BrokerOptions) { watched = WatchedConnection(options) }
 
   /// Called when an attempt to connect shows that no broker permits a connection, or that a file cannot be used.
   func refused(_ error: BrokerError) {
@@ -29,7 +32,14 @@ final class ConnectionObserver: Sendable {
     if isNew { changed(to: false) }
   }
 
+  func isEstablished(_ connection: OpaquePointer) {
+    maximumPayload.store(Int(natsConnection_GetMaxPayload(connection)), ordering: .relaxed)
+    watched.isEstablished(connection)
+    changed(to: true)
+  }
+
   func changed(to isConnected: Bool) {
+    if !isConnected { watched.isLost() }
     self.isConnected.store(isConnected, ordering: .relaxed)
     for observer in observers.withLock({ Array($0.all.values) }) { observer(isConnected) }
   }
@@ -114,9 +124,8 @@ final class ConnectionCallbacks: Sendable {
   }
 
   private static func tell(_ observer: ConnectionObserver, of connection: OpaquePointer?) {
-    guard natsConnection_Status(connection) == NATS_CONN_STATUS_CONNECTED else { return }
-    observer.maximumPayload.store(Int(natsConnection_GetMaxPayload(connection)), ordering: .relaxed)
-    observer.changed(to: true)
+    guard let connection, natsConnection_Status(connection) == NATS_CONN_STATUS_CONNECTED else { return }
+    observer.isEstablished(connection)
   }
 
   private static func from(_ closure: UnsafeMutableRawPointer?) -> ConnectionCallbacks? {

@@ -35,7 +35,7 @@ struct ConnectionCallbacksTests {
   func order(_ seed: Seed) {
     var random = seed.generator
     for _ in 0..<200 {
-      let observer = ConnectionObserver()
+      let observer = ConnectionObserver(BrokerOptions(servers: []))
       let told = Lock((ends: 0, losses: 0))
       observer.ended.withLock { $0 = { told.withLock { $0.ends += 1 } } }
       let tell: @Sendable (Bool) -> Void = { isConnected in if !isConnected { told.withLock { $0.losses += 1 } } }
@@ -81,7 +81,7 @@ struct ConnectionCallbacksTests {
 
   @Test("observers are notified of a refusal that follows the loss of the connection, once")
   func laterRefusal() {
-    let observer = ConnectionObserver()
+    let observer = ConnectionObserver(BrokerOptions(servers: []))
     let losses = Lock(0)
     observer.observers.withLock { $0.all[1] = { isConnected in if !isConnected { losses.withLock { $0 += 1 } } } }
     for _ in 0..<3 { observer.refused(.notAuthorized) }
