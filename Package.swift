@@ -205,7 +205,8 @@ let networkTestingTests: Target = .testTarget(
 /// The server under many requests at the same time, faults and restarts; `make chaos-server` runs it long.
 let serverChaosTests: Target = .testTarget(
   name: "ServerChaosTests",
-  dependencies: ["ServerChaosTesting", "chaos-server", "NetworkTesting", "PropertyTesting"], swiftSettings: settings)
+  dependencies: ["ServerChaosTesting", "chaos-server", "CLinux", "NetworkTesting", "PropertyTesting"],
+  swiftSettings: settings)
 
 /// Servers and brokers that die, in short, and whether the judge of such runs notices what is wrong; `make chaos
 /// CHAOS=--cluster` runs it long.
@@ -301,8 +302,8 @@ let testSupport: [Target] = [
   .target(
     name: "ServerChaosTesting",
     dependencies: [
-      "BrokerTesting", "Digests", "EventLoops", "JetStream", "LogServing", "NetworkTesting", "PropertyTesting",
-      "ResumableUploads",
+      "BrokerTesting", "CLinux", "Digests", "EventLoops", "JetStream", "LogServing", "NetworkTesting",
+      "PropertyTesting", "ResumableUploads",
     ],
     path: "Tests/ServerChaosTesting", swiftSettings: settings),
   // Runs sequences against servers, and is each of these servers itself.

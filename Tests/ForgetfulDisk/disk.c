@@ -3,6 +3,22 @@
 //
 // A record is written after the call that it is about and before that call returns. A process that was killed in
 // between has reported the call to no other process, so the record may be missing.
+//
+// Each record is a letter, its number, and the words below, each after one space, and ends with a line feed. The
+// numbers are in the order in which the calls began. A and B are octets of the lengths that precede them.
+//
+//     C number inode path            a file was created
+//     L number inode path            a file got another name
+//     R number flags path path       renameat2(2)
+//     U number path                  a name was removed
+//     M number path                  a directory was created
+//     X number inode length A        a file's attribute is A from now on; empty if it was removed
+//     D number path                  a directory was synced
+//     S number inode length length AB
+//                                    a file was synced with its attribute A, empty for none, and its content B
+//     S number inode - length B      the same by fdatasync(2), which does not cover the attribute
+//
+// The attribute is FORGETFUL_DISK_ATTRIBUTE. The disk has no others.
 #define _GNU_SOURCE
 #include "ForgetfulDisk.h"
 
@@ -16,11 +32,14 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+#include <sys/xattr.h>
 #include <dirent.h>
 #include <time.h>
 #include <unistd.h>
 
 #define PATH 4200
+// An attribute's value is shorter.
+#define ATTRIBUTE 256
 #define REPLACEMENT __attribute__((weak, visibility("default")))
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -58,6 +77,16 @@ static void record(const char *head, const void *content, size_t count) {
   }
 }
 
+// The absolute path of an open file; 0 if it has none.
+static int path_of(int descriptor, char *path) {
+  char link[64];
+  snprintf(link, sizeof link, "/proc/self/fd/%d", descriptor);
+  ssize_t count = readlink(link, path, PATH - 1);
+  if (count <= 0) return 0;
+  path[count] = 0;
+  return 1;
+}
+
 // The absolute path of a name; 0 if it is not below the root.
 static int resolve(int directory, const char *name, char *path) {
   if (journal < 0) return 0;
@@ -67,12 +96,8 @@ static int resolve(int directory, const char *name, char *path) {
     char base[PATH];
     if (directory == AT_FDCWD) {
       if (!getcwd(base, sizeof base)) return 0;
-    } else {
-      char link[64];
-      snprintf(link, sizeof link, "/proc/self/fd/%d", directory);
-      ssize_t count = readlink(link, base, sizeof base - 1);
-      if (count <= 0) return 0;
-      base[count] = 0;
+    } else if (!path_of(directory, base)) {
+      return 0;
     }
     if (snprintf(path, PATH, "%s/%s", base, name) >= PATH) return 0;
   }
@@ -213,13 +238,44 @@ REPLACEMENT int mkdirat(int directory, const char *name, mode_t mode) {
 }
 REPLACEMENT int mkdir(const char *name, mode_t mode) { return mkdirat(AT_FDCWD, name, mode); }
 
+// MARK: The attribute
+
+// A null value removes it.
+static int change_attribute(int descriptor, const char *name, const void *value, size_t size, int flags) {
+  char path[PATH];
+  int is_ours = journal >= 0 && strcmp(name, FORGETFUL_DISK_ATTRIBUTE) == 0 && path_of(descriptor, path) &&
+                strncmp(path, root, root_length) == 0;
+  if (is_ours) pthread_mutex_lock(&mutex);
+  int result = (int)(value ? syscall(SYS_fsetxattr, descriptor, name, value, size, flags)
+                           : syscall(SYS_fremovexattr, descriptor, name));
+  int error = errno;
+  struct stat status;
+  if (is_ours && result == 0) {
+    if (size >= ATTRIBUTE || fstat(descriptor, &status) != 0) abort();
+    char head[100];
+    snprintf(head, sizeof head, "X %lu %lu %zu ", next_number++, (unsigned long)status.st_ino, size);
+    record(head, value ? value : "", size);
+  }
+  if (is_ours) pthread_mutex_unlock(&mutex);
+  errno = error;
+  return result;
+}
+
+REPLACEMENT int fsetxattr(int descriptor, const char *name, const void *value, size_t size, int flags) {
+  return change_attribute(descriptor, name, value, size, flags);
+}
+REPLACEMENT int fremovexattr(int descriptor, const char *name) {
+  return change_attribute(descriptor, name, NULL, 0, 0);
+}
+
 // MARK: Syncs
 
-// A sync covers the content at the moment when it begins. So the content is copied first, and recorded when the sync
-// returns.
+// A sync covers the content and the attribute at the moment when it begins. So these are copied first, and recorded
+// when the sync returns.
 struct covered {
   char head[PATH + 100];
-  unsigned char *content;
+  // The attribute if it is covered, and then the content.
+  unsigned char *octets;
   size_t count;
 };
 
@@ -230,53 +286,63 @@ static unsigned long number(void) {
   return result;
 }
 
-static int cover(int descriptor, struct covered *covered) {
+static int cover(int descriptor, int covers_attribute, struct covered *covered) {
   struct stat status;
-  char link[64], path[PATH];
+  char link[64], path[PATH], attribute[ATTRIBUTE];
   if (journal < 0 || fstat(descriptor, &status) != 0) return 0;
-  snprintf(link, sizeof link, "/proc/self/fd/%d", descriptor);
-  ssize_t length = readlink(link, path, sizeof path - 1);
-  if (length <= 0) return 0;
-  path[length] = 0;
-  if (strncmp(path, root, root_length) != 0) return 0;
-  covered->content = NULL;
+  if (!path_of(descriptor, path) || strncmp(path, root, root_length) != 0) return 0;
+  covered->octets = NULL;
   covered->count = 0;
   if (S_ISDIR(status.st_mode)) {
     snprintf(covered->head, sizeof covered->head, "D %lu %s", number(), path);
     return 1;
   }
-  unsigned long taken = number();
   // The descriptor may be for writing only.
+  snprintf(link, sizeof link, "/proc/self/fd/%d", descriptor);
   int source = (int)syscall(SYS_openat, AT_FDCWD, link, O_RDONLY | O_CLOEXEC, 0);
-  if (source < 0 || fstat(source, &status) != 0) abort();
-  covered->content = malloc((size_t)status.st_size + 1);
-  while (covered->count < (size_t)status.st_size) {
+  if (source < 0) abort();
+  // The records of the attribute's other values have higher numbers if and only if they are later.
+  pthread_mutex_lock(&mutex);
+  unsigned long taken = next_number++;
+  ssize_t length = fgetxattr(source, FORGETFUL_DISK_ATTRIBUTE, attribute, sizeof attribute);
+  pthread_mutex_unlock(&mutex);
+  size_t attribute_count = covers_attribute && length > 0 ? (size_t)length : 0;
+  if (fstat(source, &status) != 0) abort();
+  covered->octets = malloc(attribute_count + (size_t)status.st_size + 1);
+  memcpy(covered->octets, attribute, attribute_count);
+  unsigned char *content = covered->octets + attribute_count;
+  size_t content_count = 0;
+  while (content_count < (size_t)status.st_size) {
     ssize_t count =
-      pread(source, covered->content + covered->count, (size_t)status.st_size - covered->count, (off_t)covered->count);
+      pread(source, content + content_count, (size_t)status.st_size - content_count, (off_t)content_count);
     if (count <= 0) break;
-    covered->count += (size_t)count;
+    content_count += (size_t)count;
   }
   close(source);
+  covered->count = attribute_count + content_count;
+  char attribute_length[32] = "-";
+  if (covers_attribute) snprintf(attribute_length, sizeof attribute_length, "%zu", attribute_count);
   snprintf(
-    covered->head, sizeof covered->head, "S %lu %lu %zu ", taken, (unsigned long)status.st_ino, covered->count);
+    covered->head, sizeof covered->head, "S %lu %lu %s %zu ", taken, (unsigned long)status.st_ino, attribute_length,
+    content_count);
   return 1;
 }
 
 static void recorded(struct covered *covered) {
   pthread_mutex_lock(&mutex);
-  record(covered->head, covered->content ? covered->content : (unsigned char *)"", covered->count);
+  record(covered->head, covered->octets ? covered->octets : (unsigned char *)"", covered->count);
   pthread_mutex_unlock(&mutex);
-  free(covered->content);
+  free(covered->octets);
 }
 
 static int sync_recorded(long call, int descriptor) {
   struct covered covered;
-  int is_ours = cover(descriptor, &covered);
+  int is_ours = cover(descriptor, call == SYS_fsync, &covered);
   wait_for_the_disk();
   int result = (int)syscall(call, descriptor);
   int error = errno;
   if (is_ours && result == 0) recorded(&covered);
-  else if (is_ours) free(covered.content);
+  else if (is_ours) free(covered.octets);
   errno = error;
   return result;
 }
@@ -289,7 +355,7 @@ static void sync_tree(const char *path, int depth) {
   int directory = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
   if (directory < 0) return;
   struct covered covered;
-  if (cover(directory, &covered)) recorded(&covered);
+  if (cover(directory, 1, &covered)) recorded(&covered);
   DIR *list = fdopendir(directory);
   struct dirent *entry;
   while (list && (entry = readdir(list))) {
@@ -301,7 +367,7 @@ static void sync_tree(const char *path, int depth) {
     } else if (entry->d_type == DT_REG) {
       int file = (int)syscall(SYS_openat, AT_FDCWD, name, O_RDONLY | O_CLOEXEC, 0);
       if (file < 0) continue;
-      if (cover(file, &covered)) recorded(&covered);
+      if (cover(file, 1, &covered)) recorded(&covered);
       close(file);
     }
   }

@@ -1,5 +1,6 @@
 // The content of a disk after a power failure: all synced data, and whatever else the kernel may have written by then.
 
+internal import CLinux
 internal import Glibc
 internal import NetworkTesting
 package import PropertyTesting
@@ -8,12 +9,27 @@ package import PropertyTesting
 ///
 /// The names of each directory are those of some moment between its last sync and the end. The kernel writes such
 /// changes in order, but one directory may be older than another. A file has its last synced content, its last written
-/// content, or that content as far as it extends the synced one. ext4 can also leave zeros after the synced content,
-/// which `SyncedMarkTests` imitates.
+/// content, or that content as far as it extends the synced one.
+///
+/// With zeros, a file may also end with zeros after its synced content or after a piece of the later bytes, but not
+/// beyond its written length. ext4 (data=ordered) leaves such files. Each file then has its attribute
+/// `user.sluice.synced`: the last synced value or a later one. The bytes up to the size in a later value exist, because
+/// they were written to the device before the attribute was set.
 package struct PowerCut {
+  /// A value of a file's attribute; empty for none.
+  private struct Mark {
+    var number = -1
+    var value: [UInt8] = []
+
+    /// Up to where the file is synced, in bytes.
+    var size: Int { String(decoding: value, as: UTF8.self).split(separator: " ").last.flatMap { Int($0) } ?? 0 }
+  }
+
   private struct Synced {
     var number = 0
     var content: [UInt8] = []
+    /// At the last sync that covered it.
+    var mark = Mark()
   }
 
   private enum Change {
@@ -24,11 +40,15 @@ package struct PowerCut {
     case rename(from: String, to: String)
   }
 
+  private static let attribute = "user.sluice.synced"
+
   private let root: String
   /// Numbered changes in each directory, in order. A change between two directories is an addition and a removal.
   private var changes: [String: [(number: Int, change: Change)]] = [:]
   private var syncedNames: [String: Int] = [:]
   private var synced: [UInt64: Synced] = [:]
+  /// All values of each file's attribute, in order.
+  private var marks: [UInt64: [Mark]] = [:]
   /// The final path of each inode, to find its last written content.
   private var inodes: [UInt64: String] = [:]
   /// All names while the journal is read.
@@ -43,30 +63,45 @@ package struct PowerCut {
   private mutating func read(_ journal: ArraySlice<UInt8>) throws {
     var rest = journal
     while let letter = rest.first {
-      // The numbers and paths of a record are words. The content of a sync follows the fourth.
-      if letter == UInt8(ascii: "S") {
+      // The numbers and paths of a record are words. An attribute and the content of a sync follow the last one.
+      if letter == UInt8(ascii: "S") || letter == UInt8(ascii: "X") {
+        let isSync = letter == UInt8(ascii: "S")
         var words: [Substring] = []
         var position = rest.startIndex
-        for _ in 0..<4 {
+        for _ in 0..<(isSync ? 5 : 4) {
           guard let end = rest[position...].firstIndex(of: UInt8(ascii: " ")) else { return }
           words.append(Substring(decoding: rest[position..<end], as: UTF8.self))
           position = end + 1
         }
-        guard let number = Int(words[1]), let inode = UInt64(words[2]), let count = Int(words[3]) else {
-          throw TestFailure("the journal cannot be read at \(words)")
-        }
+        // fdatasync(2) does not cover the attribute.
+        let hasMark = words[3] != "-"
+        guard let number = Int(words[1]), let inode = UInt64(words[2]), let markCount = hasMark ? Int(words[3]) : 0,
+          let count = isSync ? Int(words[4]) : 0
+        else { throw TestFailure("the journal cannot be read at \(words)") }
+        let (start, end) = (position + markCount, position + markCount + count)
         // SIGKILL has cut the last record, so its sync never returned.
-        guard position + count < rest.endIndex else { return }
-        if number >= synced[inode]?.number ?? 0 {
-          synced[inode] = Synced(number: number, content: Array(rest[position..<(position + count)]))
+        guard end < rest.endIndex else { return }
+        let mark = Mark(number: number, value: Array(rest[position..<start]))
+        if isSync {
+          apply(number, inode, hasMark ? mark : nil, Array(rest[start..<end]))
+        } else {
+          marks[inode, default: []].append(mark)
         }
-        rest = rest[(position + count + 1)...]
+        rest = rest[(end + 1)...]
         continue
       }
       guard let end = rest.firstIndex(of: 10) else { return }
       apply(String(decoding: rest[..<end], as: UTF8.self).split(separator: " ").map(String.init))
       rest = rest[(end + 1)...]
     }
+  }
+
+  /// Applies a sync. Those of a file may be recorded in any order.
+  private mutating func apply(_ number: Int, _ inode: UInt64, _ mark: Mark?, _ content: [UInt8]) {
+    var synced = synced[inode] ?? Synced()
+    if number >= synced.number { (synced.number, synced.content) = (number, content) }
+    if let mark, number >= synced.mark.number { synced.mark = mark }
+    self.synced[inode] = synced
   }
 
   private mutating func apply(_ words: [String]) {
@@ -76,7 +111,7 @@ package struct PowerCut {
     case "C", "L":
       guard let inode = UInt64(words[2]) else { return }
       // The number of a removed file may be reused for a new one.
-      if words[0] == "C" { synced[inode] = nil }
+      if words[0] == "C" { (synced[inode], marks[inode]) = (nil, nil) }
       names[path] = inode
       add(number, path, .add(name: Self.name(path), inode: inode))
     case "U":
@@ -116,12 +151,31 @@ package struct PowerCut {
   // MARK: The result
 
   /// Writes the disk's content to a new directory.
-  package func write(to target: String, _ random: inout SplitMix64) throws {
-    try write(root, to: target, &random)
+  ///
+  /// - Parameter zeros: whether files may end with zeros, and have their attributes. Without effect if the file system
+  ///   of `target` has no such attributes, because a server cannot protect itself from the zeros there.
+  package func write(to target: String, zeros: Bool = false, _ random: inout SplitMix64) throws {
+    try makeDirectory(target)
+    try write(root, to: target, zeros: zeros && Self.hasAttributes(target), &random)
   }
 
-  private func write(_ directory: String, to target: String, _ random: inout SplitMix64) throws {
-    guard mkdir(target, 0o700) == 0 else { throw TestFailure("mkdir \(target)") }
+  private func makeDirectory(_ path: String) throws {
+    guard mkdir(path, 0o700) == 0 else { throw TestFailure("mkdir \(path)") }
+  }
+
+  /// Whether files in an existing directory can have the attribute.
+  package static func hasAttributes(_ path: String) throws -> Bool {
+    let directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+    guard directory >= 0 else { throw TestFailure("opening \(path)") }
+    defer { close(directory) }
+    guard fsetxattr(directory, attribute, "0", 1, 0) == 0 else {
+      if [ENOTSUP, ENOSYS].contains(errno) { return false }
+      throw TestFailure("fsetxattr \(path): \(String(cString: strerror(errno)))")
+    }
+    return fremovexattr(directory, attribute) == 0
+  }
+
+  private func write(_ directory: String, to target: String, zeros: Bool, _ random: inout SplitMix64) throws {
     let all = changes[directory] ?? []
     let certain = all.prefix { $0.number < syncedNames[directory] ?? -1 }.count
     // Sometimes only the synced changes, and sometimes all.
@@ -143,19 +197,47 @@ package struct PowerCut {
       }
     }
     for (name, inode) in files.sorted(by: { $0.key < $1.key }) {
-      let content = self.content(of: inode, &random)
+      let (content, mark) = remains(of: inode, zeros: zeros, &random)
       let file = open("\(target)/\(name)", O_WRONLY | O_CREAT | O_CLOEXEC, 0o600)
-      guard file >= 0, content.isEmpty || Glibc.write(file, content, content.count) == content.count else {
-        throw TestFailure("writing \(target)/\(name)")
-      }
+      guard file >= 0, content.isEmpty || Glibc.write(file, content, content.count) == content.count,
+        mark.isEmpty || fsetxattr(file, Self.attribute, mark, mark.count, 0) == 0
+      else { throw TestFailure("writing \(target)/\(name)") }
       close(file)
     }
-    for name in directories.sorted() { try write("\(directory)/\(name)", to: "\(target)/\(name)", &random) }
+    for name in directories.sorted() {
+      try makeDirectory("\(target)/\(name)")
+      try write("\(directory)/\(name)", to: "\(target)/\(name)", zeros: zeros, &random)
+    }
   }
 
-  private func content(of inode: UInt64, _ random: inout SplitMix64) -> [UInt8] {
-    let kept = synced[inode]?.content ?? []
-    guard let path = inodes[inode], let written = try? fileContents(path) else { return kept }
+  /// The content of a file and the value of its attribute. Without zeros, no file has an attribute.
+  private func remains(
+    of inode: UInt64, zeros: Bool, _ random: inout SplitMix64
+  ) -> (content: [UInt8], mark: [UInt8]) {
+    let synced = synced[inode] ?? Synced()
+    let written = inodes[inode].flatMap { try? fileContents($0) }
+    guard zeros else { return (content(synced.content, written, &random), []) }
+    let isExtended = written?.starts(with: synced.content) ?? false
+    // A file that was removed, truncated or overwritten cannot show all that a later value counts.
+    let present = isExtended ? written?.count ?? 0 : min(synced.content.count, written?.count ?? .max)
+    let later = (marks[inode] ?? []).filter { $0.number > synced.mark.number && $0.size <= present }
+    let mark = later.isEmpty || random.chance(30) ? synced.mark : later[Int.random(in: later.indices, using: &random)]
+    var certain = synced.content
+    if let written, isExtended, mark.size > certain.count { certain = Array(written.prefix(mark.size)) }
+    if let written, isExtended, certain.count < written.count, random.chance(25) {
+      // Often, none of the later bytes exist.
+      let end = random.chance(50) ? certain.count : Int.random(in: certain.count..<written.count, using: &random)
+      let count = Int.random(in: 1...(written.count - end), using: &random)
+      return (Array(written.prefix(end)) + [UInt8](repeating: 0, count: count), mark.value)
+    }
+    return (content(certain, written, &random), mark.value)
+  }
+
+  /// - Parameters:
+  ///   - kept: the bytes that certainly exist.
+  ///   - written: the last written content; nil if it is unknown.
+  private func content(_ kept: [UInt8], _ written: [UInt8]?, _ random: inout SplitMix64) -> [UInt8] {
+    guard let written else { return kept }
     switch Int.random(in: 0..<3, using: &random) {
     case 0: return kept
     case 1: return written

@@ -1,7 +1,10 @@
-// A disk that loses, at a power cut, everything that no sync has covered. A program that links this records each change
-// of a directory's names and each sync in a journal. A test that kills the program can then reconstruct the content of
-// such a disk.
+// A disk that loses, at a power cut, everything that no sync has covered. A program that links this records in a
+// journal each change of a directory's names, each change of one attribute of a file, and each sync. A test that kills
+// the program can then reconstruct the content of such a disk. The records are described in disk.c.
 #pragma once
+
+/// The attribute of files that is recorded.
+#define FORGETFUL_DISK_ATTRIBUTE "user.sluice.synced"
 
 /// Begins to record what happens below `root`, an absolute path without symbolic links. All records are appended to the
 /// file `journal`. Call it once, before the first thread.
