@@ -151,7 +151,8 @@ struct ChaosBatch {
     if event == .powerCut, setting.storage == .directory {
       let cut = try PowerCut(journal: options.journal, root: options.directory)
       options.directory = scratch.path + "/after"
-      try cut.write(to: options.directory, &random)
+      // With the other durabilities, the server does not continue what it has not synced.
+      try cut.write(to: options.directory, zeros: setting.durability == "always", &random)
       try scratch.write("boot", Array("00000000-0000-4000-8000-000000000002\n".utf8))
       options.journal = scratch.path + "/journal-after"
     }
