@@ -11,10 +11,10 @@ public final class UploadSession: Sendable {
   package let loop: EventLoop
   let lanes: [CurlMulti]
   let responseBlocks = ResponseBlocks()
-  private let running: Lock<Running>
+  let running: Lock<Running>
 
   /// The state until the session closes.
-  private struct Running {
+  struct Running {
     var thread: NamedThread?
     /// Closures to call when it closes.
     var closings: [UInt64: @Sendable () -> Void] = [:]

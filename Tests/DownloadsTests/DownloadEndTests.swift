@@ -60,6 +60,19 @@ struct DownloadEndTests {
 
   private final class Mark: Sendable {}
 
+  /// Keeps the thread that drops it, and with it what this thread has locked, until the gate opens.
+  private final class Latch: Sendable {
+    private let dropped: EventLog<Bool>
+    private let gate: EndSignal
+
+    init(_ dropped: EventLog<Bool>, _ gate: EndSignal) { (self.dropped, self.gate) = (dropped, gate) }
+
+    deinit {
+      dropped.append(true)
+      gate.wait()
+    }
+  }
+
   @Test("a cancelled download closes its connection, and keeps neither its session nor its handler")
   func cancelled() throws {
     let left = try EventLog<Bool>()
@@ -82,6 +95,8 @@ struct DownloadEndTests {
       }
       let now = try progress.first("the bytes") { $0.written == 4 }
       #expect(now.isConnected && now.outageCount == 0)
+      let registrations = session.running.withLock { $0.closings.count }
+      #expect(registrations == 1)
       download.cancel()
       let summary = try ended.first("the end") { _ in true }
       #expect(summary.error?.kind == .cancelled && !summary.progress.isConnected && summary.resumeData?.byteCount == 4)
@@ -93,6 +108,8 @@ struct DownloadEndTests {
       }
       try turns.first("the turn after the end") { $0 }
       #expect(late.all.isEmpty, "an ended download has no progress")
+      let remaining = session.running.withLock { $0.closings.count }
+      #expect(remaining == 0, "a session that runs long keeps nothing of each ended download")
     }
     try waitUntil("nothing refers to the session or the handler") { leftSession == nil && leftMark == nil }
     withExtendedLifetime(download) {}
@@ -128,6 +145,45 @@ struct DownloadEndTests {
     let summary = try ended.first("the end") { _ in true }
     #expect(summary.error?.kind == .cancelled && summary.resumeData == configuration.resumeData)
     #expect(directory.names == ["file.part"])
+  }
+
+  @Test("work that a download is given while it is being started is done")
+  func workWhileStarting() throws {
+    let (session, download) = (try UploadSession(), FileDownload(configuration("http://127.0.0.1:1/x")))
+    let (dropped, gate) = (try EventLog<Bool>(), EndSignal())
+    func register() -> UInt64? {
+      let latch = Latch(dropped, gate)
+      return session.whenClosing { withExtendedLifetime(latch) {} }
+    }
+    let number = try #require(register())
+    defer { gate.signal() }
+    // The session drops what it forgets under its lock, for which the start then waits.
+    let forgetting = try NamedThread("forgetting") { session.forgetClosing(number) }
+    try dropped.first("the lock of the session") { $0 }
+    let (ended, done) = (try EventLog<DownloadSummary>(), try EventLog<Bool>())
+    let starting = try NamedThread("starting") {
+      download.start(on: session) { if case .ended(let summary) = $0 { ended.append(summary) } }
+    }
+    weak var kept: Mark?
+    func giveWork() {
+      let mark = Mark()
+      kept = mark
+      download.withProgress { _ in
+        withExtendedLifetime(mark) {}
+        done.append(true)
+      }
+    }
+    // A download that is not yet being started drops the work at once.
+    try waitUntil("the download keeps the work") {
+      giveWork()
+      return kept != nil
+    }
+    #expect(done.all.isEmpty)
+    gate.signal()
+    for thread in [forgetting, starting] { thread.join() }
+    try done.first("the work") { $0 }
+    download.cancel()
+    try ended.first("the end") { _ in true }
   }
 
   @Test("a download can be started only once")
