@@ -53,7 +53,7 @@ struct ForeignFileTests {
 
   @Test(
     "a lock file of another program stays as it is, and only a stretch makes its folder that of a stream",
-    arguments: ["precious\n", "4711 host\n", "0x12\n", "12345678901234567\n"])
+    arguments: ["precious\n", "x4711\n", "4711 host\n", "0x12\n", "12345678901234567\n"])
   func foreignLock(text: String) throws {
     try #require(mkdir(folder, 0o700) == 0)
     try write(text, "lock")

@@ -192,6 +192,11 @@ struct SpoolDamageTests {
     for offset in SpoolFormat.checkpointOffsets { bytes[Int(offset) + 30] ^= 4 }
     let (file, verification) = try judge(bytes, "no checkpoint")
     #expect(verification.hasLoss && verification.damage.contains { $0.kind == .allCheckpoints })
+    // None of them can be the newest, because no intact one has a number to compare.
+    let offsets = SpoolFormat.checkpointOffsets
+    let found = verification.damage.filter { offsets.contains($0.fileOffset) }
+    let each = offsets.map { SpoolDamage(.checkpoint, fileOffset: $0) }
+    #expect(found == each + [SpoolDamage(.allCheckpoints, fileOffset: offsets[0])])
     #expect((file.head, file.oldest) == (12 * 4064, 0))
     #expect(verification.intactByteCount == 12 * 4064)
   }
