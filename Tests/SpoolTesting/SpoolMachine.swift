@@ -46,9 +46,13 @@ package final class SpoolMachine: Sendable {
     }
   }
 
-  /// From now on, each write fails with this error, or none fails if it is nil.
-  package func failWrites(with code: Int32?) {
-    state.withLock { $0.disk.lasting = code.map { [.write: (from: 0, code: $0)] } ?? [:] }
+  /// Fails each write with this error, except for this number of writes that come first. None fails if the error is
+  /// nil.
+  package func failWrites(with code: Int32?, after count: Int = 0) {
+    state.withLock { state in
+      let next = writeCount(state) + 1
+      state.disk.lasting = code.map { [.write: (from: next + count, code: $0)] } ?? [:]
+    }
   }
 
   /// From now on, each read fails with this error, and each write too if that is wanted, or none fails if it is nil.
@@ -87,7 +91,17 @@ package final class SpoolMachine: Sendable {
   package var readCount: Int { state.withLock { $0.disk.calls[.read] ?? 0 } }
 
   /// How many writes there were, including failed ones.
-  package var writeCount: Int { state.withLock { $0.disk.calls[.write] ?? 0 } }
+  package var writeCount: Int { state.withLock { writeCount($0) } }
+
+  private func writeCount(_ state: State) -> Int { state.disk.calls[.write] ?? 0 }
+
+  /// Fails the next sync of bytes to the disk with this error, and none after it.
+  package func failNextSync(with code: Int32) {
+    state.withLock { state in
+      let next = (state.disk.calls[.synchronizeData] ?? 0) + 1
+      state.disk.faults[.synchronizeData] = [next: .error(code)]
+    }
+  }
 
   /// How many times a process has synced its bytes to the disk.
   package var syncCount: Int { state.withLock { $0.disk.calls[.synchronizeData] ?? 0 } }

@@ -12,6 +12,11 @@ import Testing
 
 @Suite("A spool on a disk that temporarily refuses writes or reads")
 struct FailingDiskTests {
+  /// The code of each reported failure, and nil for each other event.
+  private func codes(_ events: EventLog<SpoolEvent>) -> [Int32?] {
+    events.all.map { if case .failing(let error) = $0 { error.code } else { nil } }
+  }
+
   @Test("each outage of the disk is reported once, with its end, and loses no byte", arguments: [ENOSPC, EIO, ESTALE])
   func outages(code: Int32) throws {
     let seed = Seed(UInt64(code))
@@ -158,8 +163,101 @@ struct FailingDiskTests {
     try spool.finish(buffer.stretch, isDelivered: true)
     #expect(try stretches() == [])
     #expect(try SpoolDirectory.inMemory(names) == [])
-    let codes: [Int32?] = events.all.map { if case .failing(let error) = $0 { error.code } else { nil } }
-    #expect(codes == [EIO], "\(events.all)")
+    #expect(codes(events) == [EIO], "\(events.all)")
+  }
+
+  @Test("a refused sync of complete blocks is reported, and the next one tries again")
+  func unsyncedBlocks() throws {
+    let directory = try TemporaryDirectory()
+    let machine = try SpoolMachine(Seed(7).generator, folder: directory.path)
+    let events = try EventLog<SpoolEvent>()
+    var settings = SpoolSettings(limit: 1 << 20)
+    // Shortly before the interval ends, the beginning of the next block makes the spool sync those before it.
+    settings.syncInterval = .milliseconds(400)
+    let spool = try StreamSpool(
+      directory: directory.path, stream: "s", settings: settings, disk: machine.start()
+    ) { events.append($0) }
+    let buffer = try spool.begin(description: "", capacity: 64 << 10, overflow: .refuse)
+    guard var ends = buffer.takeEnds() else { throw SpooledStretchTests.Failure(reason: "taken already") }
+    // A steady stream has a new block every few milliseconds.
+    func capture() { _ = ends.producer.write(minimum: 512, maximum: 512) { _ in 512 } }
+    for round in 1...2 {
+      machine.failNextSync(with: EIO)
+      try SpoolDirectory.wait(for: "failure \(round)") {
+        capture()
+        return events.all.count >= 2 * round - 1
+      }
+      try SpoolDirectory.wait(for: "recovery \(round)") { events.all.count >= 2 * round }
+    }
+    #expect(codes(events) == [EIO, nil, EIO, nil] && events.all.last == .recovered, "\(events.all)")
+    try spool.finish(buffer.stretch, isDelivered: true)
+  }
+
+  @Test("whichever write the disk refuses at the end of a stream without the server, the failure is reported")
+  func refusedEnd() throws {
+    var accepted = 0
+    while true {
+      let directory = try TemporaryDirectory()
+      let machine = try SpoolMachine(Seed(8).generator, folder: directory.path)
+      let events = try EventLog<SpoolEvent>()
+      var settings = SpoolSettings(limit: 1 << 20)
+      // No interval ends meanwhile.
+      settings.syncInterval = .seconds(3600)
+      func open() throws -> StreamSpool {
+        try StreamSpool(directory: directory.path, stream: "s", settings: settings, disk: machine.start()) {
+          events.append($0)
+        }
+      }
+      let spool = try open()
+      let buffer = try spool.begin(description: "", capacity: 64 << 10, overflow: .refuse)
+      guard var ends = buffer.takeEnds() else { throw SpooledStretchTests.Failure(reason: "taken already") }
+      _ = ends.producer.write(minimum: 2 * 4064, maximum: 2 * 4064) { _ in 2 * 4064 }
+      let path = try #require(try SpoolFolder.stretches(in: spool.path, disk: machine.start()).first)
+      try SpoolDirectory.wait(for: "both blocks in the file") {
+        try SpoolFile.open(path, access: .readOnly, disk: machine.start()).head == 2 * 4064
+      }
+      let before = machine.writeCount
+      machine.failWrites(with: EIO, after: accepted)
+      try spool.finish(buffer.stretch, isDelivered: false)
+      let isRefused = machine.writeCount - before > accepted
+      #expect(codes(events) == (isRefused ? [EIO] : []), "after \(accepted) writes: \(events.all)")
+      machine.kill()
+      let next = try open()
+      try SpoolDirectory.wait(for: "what memory had") { try SpoolDirectory.inMemory(next.backlog).isEmpty }
+      guard isRefused else { break }
+      accepted += 1
+    }
+    // A checkpoint, and the record that nothing is in memory any more.
+    #expect(accepted >= 2)
+  }
+
+  @Test("whichever write the disk refuses while the next process settles a stretch, it is reported and tried again")
+  func refusedSettling() throws {
+    var accepted = 0
+    while true {
+      let directory = try TemporaryDirectory()
+      let machine = try SpoolMachine(Seed(9).generator, folder: directory.path)
+      try left(10_000, machine, directory)
+      let events = try EventLog<SpoolEvent>()
+      var settings = SpoolSettings(limit: 1 << 20)
+      settings.syncInterval = .milliseconds(10)
+      machine.failWrites(with: ENOSPC, after: accepted)
+      let spool = try StreamSpool(
+        directory: directory.path, stream: "s", settings: settings, disk: machine.start()
+      ) { events.append($0) }
+      func isSettled() throws -> Bool { try SpoolDirectory.inMemory(spool.backlog).isEmpty }
+      try SpoolDirectory.wait(for: "an end or a failure after \(accepted) writes") {
+        try isSettled() || !events.all.isEmpty
+      }
+      if events.all.isEmpty { break }
+      #expect(codes(events) == [ENOSPC], "after \(accepted) writes: \(events.all)")
+      machine.failWrites(with: nil)
+      try SpoolDirectory.wait(for: "the end after \(accepted) writes") { try isSettled() }
+      try SpoolDirectory.wait(for: "the recovery after \(accepted) writes") { events.all.last == .recovered }
+      accepted += 1
+    }
+    // At least the lock, the newest checkpoint again, the next one, and the record that nothing is in memory any more.
+    #expect(accepted >= 4)
   }
 
   /// A spool in which a killed process has left this number of bytes.
@@ -254,8 +352,7 @@ struct FailingDiskTests {
     var cursor: UInt64 = 0
     while cursor < 50_000 { try #require(try SpooledStretchTests.read(&consumer, &cursor, 8192, seed) == 0) }
     try SpoolDirectory.wait(for: "the end of the failure", seed) { events.all.last == .recovered }
-    let codes: [Int32?] = events.all.map { if case .failing(let error) = $0 { error.code } else { nil } }
-    #expect(codes == [code, nil], "\(events.all)")
+    #expect(codes(events) == [code, nil], "\(events.all)")
     #expect(try spool.finish(backlog.stretch, isDelivered: true) == 0)
     #expect(try SpoolFolder.stretches(in: spool.path, disk: machine.start()) == [])
   }
