@@ -26,5 +26,7 @@ void refuse_next_thread_of_this_thread(void);
 void refuse_watches(const char *thread_name, int error);
 /// How often that has happened.
 unsigned long refused_watches(void);
+/// From now on, the calling thread finds the machine's clock synchronized or not (adjtimex).
+void set_clock_of_this_thread(bool is_synchronized);
 /// How often the calling thread has changed what epoll watches (epoll_ctl); -1 under a sanitizer.
 long watch_changes_of_this_thread(void);
