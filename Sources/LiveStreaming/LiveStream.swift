@@ -257,18 +257,40 @@ final class LiveStream: @unchecked Sendable {
       if trustsTransport { checkTransport() }
       let now = MonotonicInstant.now
       if machine.acknowledged > acknowledged { return awaitProgress(within: limit, since: now) }
-      if now < since + limit { return awaitProgress(within: limit, since: since) }
+      if now < since + limit {
+        replaceSilentRequest(within: limit, since: since)
+        return awaitProgress(within: limit, since: since)
+      }
       perform(machine.stop(unfinished(after: limit)))
     }
   }
 
+  /// Half the time of ``awaitProgress(within:since:)`` is for the present connection, which may have died silently, and
+  /// half for another one. A plain server may be about to confirm what it has received, and cannot be asked.
+  private func replaceSilentRequest(within limit: Duration, since: MonotonicInstant) {
+    guard let request, !trustsTransport, !isSuspended else { return }
+    // A slow network, or a server far away, needs seconds for a response.
+    let patience = max(limit / 2, Self.leastPatience)
+    guard MonotonicInstant.now - max(since, request.issued) >= patience else { return }
+    let sentUpTo = request.sentUpTo
+    dropRequest()
+    let words = "the server has acknowledged nothing for \(Self.text(patience)) at the end of the stream"
+    finished(.failure(UploadError(.timedOut, words)), request, sentUpTo: sentUpTo)
+  }
+
+  private static let leastPatience = Duration.seconds(2)
+
   private func unfinished(after limit: Duration) -> LiveStreamError {
-    let time = limit < .seconds(1) ? "\(limit.nanoseconds / 1_000_000) ms" : "\(limit.nanoseconds / 1_000_000_000) s"
+    let time = Self.text(limit)
     guard hasConnected else {
       return LiveStreamError(.unreachable, "the server could not be reached within \(time) at the end of the stream")
     }
     return LiveStreamError(
       .unfinished, "the server did not confirm the end of the stream, and acknowledged nothing for \(time)")
+  }
+
+  private static func text(_ limit: Duration) -> String {
+    limit < .seconds(1) ? "\(limit.nanoseconds / 1_000_000) ms" : "\(limit.nanoseconds / 1_000_000_000) s"
   }
 
   func cancel() {

@@ -22,8 +22,8 @@ final class CurlMulti: @unchecked Sendable {
   private var changedSockets: [Int32] = []
   /// Whether epoll has refused to watch a socket, and is asked again soon.
   private var retriesWatches = false
-  /// Sockets that libcurl has just stopped watching.
-  private var unwatchedSockets: [Int32] = []
+  /// Sockets that libcurl has just stopped reading.
+  private var unreadSockets: [Int32] = []
   var connections = ConnectionTable()
   let lookups: NameLookups
   private(set) var transfers: [UnsafeMutableRawPointer: CurlTransfer] = [:]
@@ -186,7 +186,7 @@ final class CurlMulti: @unchecked Sendable {
     updateWatches()
     takeMessages()
     // No other event would report an end that libcurl read incidentally, after epoll was asked.
-    while let socket = unwatchedSockets.popLast() { noticeEnd(of: socket) }
+    while let socket = unreadSockets.popLast() { noticeEnd(of: socket) }
   }
 
   private func runDueTimers() {
@@ -213,9 +213,11 @@ final class CurlMulti: @unchecked Sendable {
     var wanted: EventLoop.Interest = []
     if what == CURL_POLL_IN || what == CURL_POLL_INOUT { wanted.formUnion([.readable, .peerClosing]) }
     if what == CURL_POLL_OUT || what == CURL_POLL_INOUT { wanted.insert(.writable) }
+    if !wanted.contains(.readable), what == CURL_POLL_REMOVE || sockets[socket]?.wanted.contains(.readable) == true {
+      unreadSockets.append(socket)
+    }
     if what == CURL_POLL_REMOVE {
       // At once, because libcurl closes the socket next, and its number may be reused within this call.
-      unwatchedSockets.append(socket)
       if sockets[socket]?.watched != nil { loop.deregister(socket) }
       sockets[socket] = nil
       return
@@ -312,8 +314,8 @@ final class CurlMulti: @unchecked Sendable {
   private static let idleWritesAllowed = 3
   private static let restraint = Duration.milliseconds(100)
 
-  /// libcurl reads the end of a connection and ignores it while the body is paused, until it can send again. So the end
-  /// is detected here.
+  /// libcurl reads the end of a connection and ignores it within the body, until it cannot send any more. So the end is
+  /// detected here.
   private func noticeEnd(of socket: curl_socket_t) {
     guard let connection = connections[socket] else { return }
     var byte: UInt8 = 0

@@ -178,8 +178,10 @@ final class CurlTransfer: @unchecked Sendable {
 
   /// The peer will send nothing more. The response so far is final.
   func peerEndedConnection() {
+    // Within the body, libcurl would continue to send. Before it, libcurl itself tries another connection.
+    let isSending = machine.state == .sending && acknowledgement.bodyByteCount > 0 && multi?.sharesConnections == false
     // Data that libcurl retains arrived before the end.
-    guard isPaused, !isReceptionHeld else { return }
+    guard isPaused || isSending, !isReceptionHeld else { return }
     let place = machine.isAnswered ? "within the response's body" : "without a response"
     finish(with: machine.ended(failure: UploadError(.connectionLost, "the peer ended the connection \(place)")))
   }

@@ -273,6 +273,27 @@ struct LiveStreamerLifeTests {
     #expect(shortest >= limit && shortest <= limit * 3 / 2, "\(times)")
   }
 
+  @Test("if the connection has died silently, another one delivers the rest within half of the limit")
+  func finishOverAnotherConnection() throws {
+    let server = try ResumableServer()
+    let relay = try SwitchedRelay(to: String(server.url.dropFirst("http://".count)))
+    try withSession { session throws in
+      let source = try PushedSource()
+      let stream = try RunningStream(source, session, "http://\(relay.address)/x") { $0.resumable = .always }
+      try source.push([UInt8](repeating: 1, count: 1000))
+      try waitUntil("the first bytes are stored") { server.upload(0).bytes.count == 1000 }
+      try relay.set(.strands)
+      try source.push([UInt8](repeating: 2, count: 500))
+      stream.streamer.finish(within: .seconds(10))
+      let summary = try stream.summary()
+      #expect(summary.error == nil && summary.progress.acknowledged == 1500, "\(summary)")
+      #expect(server.upload(0).bytes.count == 1500)
+      let reason = "the server has acknowledged nothing for 5 s at the end of the stream"
+      let causes = stream.failures().map { "\($0.cause)" }
+      #expect(causes.count == 1 && causes[0].contains(reason), "\(causes)")
+    }
+  }
+
   private final class BrokenSource: StreamSource {
     func start(into producer: consuming CircularBuffer.Producer, context: SourceContext) throws(LiveStreamError) {
       throw LiveStreamError(.source, "no such microphone")

@@ -13,6 +13,8 @@ package final class SwitchedRelay: Sendable {
     case resets
     /// Nothing is forwarded in either direction, and nobody is notified.
     case silent
+    /// The present connections become silent, and stay so. New ones pass.
+    case strands
     /// Something in the server's place answers every request like this.
     case answers(String)
   }
@@ -69,8 +71,9 @@ private final class RelayedTraffic: @unchecked Sendable {
   private let server: IPv4Address
   private let loop: EventLoop
   private var mode = SwitchedRelay.Mode.passes
-  /// Each connection's sockets: the client's, and the server's if there is one.
+  /// Each connection's sockets: the client's, and the server's if there is one. Not those that are stranded.
   private var sockets: [Int: [ProxySocket]] = [:]
+  private var stranded: [ProxySocket] = []
   private var count = 0
 
   init(listener: Int32, server: IPv4Address, loop: EventLoop) {
@@ -87,11 +90,18 @@ private final class RelayedTraffic: @unchecked Sendable {
   func stop() {
     loop.deregister(listener)
     for socket in sockets.values.joined() { socket.close() }
-    sockets = [:]
+    for socket in stranded { socket.close() }
+    (sockets, stranded) = ([:], [])
     close(listener)
   }
 
   func set(_ mode: SwitchedRelay.Mode) {
+    if case .strands = mode {
+      for socket in sockets.values.joined() { socket.isHeld = true }
+      stranded += sockets.values.joined()
+      (sockets, self.mode) = ([:], .passes)
+      return
+    }
     var keepsConnections = false
     if case .silent = mode { keepsConnections = true }
     if case .silent = self.mode { keepsConnections = true }
@@ -117,7 +127,7 @@ private final class RelayedTraffic: @unchecked Sendable {
       switch mode {
       case .resets: reset(count)
       case .answers(let answer): reply(answer, client, count)
-      case .passes, .silent: connect(client, count)
+      case .passes, .silent, .strands: connect(client, count)
       }
     }
   }

@@ -111,6 +111,26 @@ struct PeerTests {
     }
   }
 
+  @Test(
+    "the end of a connection is detected within a long body, whether or not the peer reads on",
+    arguments: [true, false], [nil, 4_000_000] as [Int?])
+  func endedWithinBody(readsOn: Bool, rate: Int?) throws {
+    let server = try ScriptedServer(receiveBuffer: 65_536) { connection, _ in
+      _ = try connection.head()
+      for _ in 0..<20 { _ = try connection.receive(100_000) }
+      connection.shutdownWriting()
+      if readsOn { _ = connection.readToEnd() } else { _ = connection.waitForEnd() }
+    }
+    try withSession { session in
+      var request = UploadRequest("PUT", server.url)
+      request.maximumSendRate = rate
+      // There are always more bytes to send.
+      let body = [UInt8](repeating: 1, count: 100_000_000)
+      let error = try RunningRequest(session, request, .bytes(body)).failure()
+      #expect(error.description.contains("the peer ended the connection"), "\(error)")
+    }
+  }
+
   @Test("an end that libcurl reads together with an interim response is detected as well")
   func endedInPassing() throws {
     let mayEnd = try EventCounter()
