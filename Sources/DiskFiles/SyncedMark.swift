@@ -11,13 +11,13 @@ internal import Glibc
 /// The bytes after the synced ones are then zeros.
 ///
 /// The journal also has the attribute. It is set when the file's bytes were written to the device, and each commit
-/// first flushes the device's cache. So if a disk has the attribute, it has the bytes.
+/// first flushes the device's cache. So if a disk has the attribute, it has the bytes. A new file gets one that counts
+/// no bytes before its first byte.
 package struct SyncedMark: Equatable, Sendable {
-  private static let attribute = "user.sluice.synced"
-  /// The file has no attribute, or can have none.
-  private static let absence = [ENODATA, ENOTSUP, ENOSYS, EACCES, EPERM]
-  /// A boot identifier and a number of 64 bits need less.
-  private static let longest = 128
+  /// A boot identifier and a number of 64 bits need less than the maximum length.
+  private static let attribute = FileAttribute("user.sluice.synced", maximumLength: 128)
+  /// How often files were shortened. Held while a file is shortened, and while the size of its mark is set.
+  private static let truncations = Lock<UInt64>(0)
 
   /// The boot of the machine in which the file was synced, without spaces.
   package var boot: String
@@ -34,50 +34,58 @@ package struct SyncedMark: Equatable, Sendable {
 
   /// The mark of an open file; nil if there is none, or the file system has no such attributes.
   package static func of(_ descriptor: Int32) throws(SystemError) -> SyncedMark? {
-    var bytes = [UInt8](repeating: 0, count: longest)
-    do throws(SystemError) {
-      let count = try retryingInterrupts("fgetxattr") { fgetxattr(descriptor, attribute, &bytes, longest) }
-      return SyncedMark(String(decoding: bytes.prefix(count), as: UTF8.self))
-    } catch {
-      if error.code == ERANGE || absence.contains(error.code) { return nil }
-      throw error
-    }
+    try attribute.value(of: descriptor).flatMap { SyncedMark(String(decoding: $0, as: UTF8.self)) }
   }
 
   /// Writes the bytes of an open file to the device, and marks up to where. A sync then makes both permanent.
   static func renew(_ descriptor: Int32, boot: String) throws(SystemError) {
-    var status = stat()
-    try retryingInterrupts("fstat") { fstat(descriptor, &status) }
-    do throws(SystemError) {
-      try retryingInterrupts("sync_file_range") { sync_file_range(descriptor, 0, 0, SLUICE_SYNC_FILE_RANGE_ALL) }
-    } catch {
-      // Some file systems do not have it.
-      guard [ENOSYS, EINVAL, ESPIPE, ENOTSUP].contains(error.code) else { throw error }
-      return try remove(descriptor)
+    var isMarked = false
+    while !isMarked {
+      let before = truncations.withLock { $0 }
+      var status = stat()
+      try retryingInterrupts("fstat") { fstat(descriptor, &status) }
+      let size = UInt64(status.st_size)
+      do throws(SystemError) {
+        try retryingInterrupts("sync_file_range") { sync_file_range(descriptor, 0, 0, SLUICE_SYNC_FILE_RANGE_ALL) }
+      } catch {
+        // Some file systems do not have it.
+        guard [ENOSYS, EINVAL, ESPIPE, ENOTSUP].contains(error.code) else { throw error }
+        return try remove(descriptor)
+      }
+      isMarked = try truncations.withLock { (count) throws(SystemError) in
+        // Bytes that followed a truncation were perhaps not written to the device.
+        guard count == before else { return false }
+        try SyncedMark(boot: boot, size: size).set(descriptor)
+        return true
+      }
     }
-    try SyncedMark(boot: boot, size: UInt64(status.st_size)).set(descriptor)
+  }
+
+  /// Shortens an open file, and lowers its mark to the new length.
+  ///
+  /// The mark comes first. If the power fails in between, the bytes that were to be removed do not count. In the other
+  /// order, an error could leave a mark that counts bytes which follow in their place and are not synced.
+  fileprivate static func truncate(
+    _ descriptor: Int32, to length: UInt64, _ operation: String
+  ) throws(SystemError) {
+    try truncations.withLock { (count) throws(SystemError) in
+      count &+= 1
+      if var mark = try of(descriptor), mark.size > length {
+        mark.size = length
+        try mark.set(descriptor)
+      }
+      try retryingInterrupts(operation) { ftruncate(descriptor, off_t(length)) }
+    }
   }
 
   /// Gives the mark to an open file, instead of an earlier one. The file's bytes up to ``size`` must have been written
   /// to the device. Without space for the attribute, or if the file system has none, the file has no mark.
   package func set(_ descriptor: Int32) throws(SystemError) {
-    let text = Array("\(boot) \(size)".utf8)
-    do throws(SystemError) {
-      try retryingInterrupts("fsetxattr") { fsetxattr(descriptor, Self.attribute, text, text.count, 0) }
-    } catch {
-      // An earlier mark would be wrong after the next sync.
-      try Self.remove(descriptor)
-    }
+    try Self.attribute.set(Array("\(boot) \(size)".utf8), of: descriptor)
   }
 
   /// Removes the mark of an open file, if there is one.
-  package static func remove(_ descriptor: Int32) throws(SystemError) {
-    do throws(SystemError) {
-      try retryingInterrupts("fremovexattr") { fremovexattr(descriptor, attribute) }
-    } catch {
-      if !absence.contains(error.code) { throw error }
-    }
-  }
+  package static func remove(_ descriptor: Int32) throws(SystemError) { try attribute.remove(from: descriptor) }
 }
 
 extension OpenFile {
@@ -103,6 +111,15 @@ extension OpenFile {
       try SyncedMark(boot: boot, size: rest).set(descriptor)
     }
     return rest
+  }
+
+  /// Shortens the file. Bytes that follow in place of the removed ones do not count as synced.
+  ///
+  /// - Parameter operation: its name in an error.
+  package func truncate(to length: UInt64, _ operation: String) throws(SystemError) {
+    let descriptor = try acquire()
+    defer { release() }
+    try SyncedMark.truncate(descriptor, to: length, operation)
   }
 
   /// Removes the mark, because bytes follow that are not synced before they are acknowledged.

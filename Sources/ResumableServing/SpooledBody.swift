@@ -113,9 +113,7 @@ final class SpooledBody: KeptBody {
 
   func drop(to count: UInt64) throws(SystemError) {
     try checkFile()
-    let descriptor = try stored.acquire()
-    defer { stored.release() }
-    try retryingInterrupts("ftruncate of an upload") { ftruncate(descriptor, off_t(count)) }
+    try stored.truncate(to: count, "ftruncate of an upload")
     keptCount = count
     account.shrink(to: count)
   }

@@ -222,9 +222,7 @@ final class StreamFile: StoredStream {
     }
     guard length >= start else { throw SystemError(operation: "take back bytes of \(name.partial)", code: ESTALE) }
     try stored.check(length: position(of: self.length))
-    let descriptor = try stored.acquire()
-    defer { stored.release() }
-    try retryingInterrupts("ftruncate of a stream") { ftruncate(descriptor, off_t(position(of: length))) }
+    try stored.truncate(to: position(of: length), "ftruncate of a stream")
     // Set this first, because this is called again if the rest fails.
     self.length = length
     if length < gaps.holesEnd {
