@@ -215,6 +215,14 @@ package final class DiskSync: Sendable {
 
   // MARK: Marks
 
+  /// Marks a new growing file before its first byte. Without a later sync, none of its bytes count in another boot.
+  package func begin(_ file: OpenFile) throws(SystemError) {
+    guard marks else { return }
+    let descriptor = try file.acquire()
+    defer { file.release() }
+    try SyncedMark(boot: boot, size: 0).set(descriptor)
+  }
+
   /// Removes the bytes of a growing file that were not synced before a power failure. Before others are added to it.
   ///
   /// - Parameter length: the file's length in bytes.

@@ -167,7 +167,14 @@ extension FileStore {
   func create(_ name: StreamName) throws(SystemError) -> OpenFile {
     // It describes an earlier recording of that name that was moved away.
     if hasSidecars { unlinkat(directory, name.pendingSidecar, 0) }
-    return try openFile(name.partial, Self.growing | O_CREAT | O_EXCL).file
+    let file = try openFile(name.partial, Self.growing | O_CREAT | O_EXCL).file
+    do throws(SystemError) {
+      try disk.begin(file)
+    } catch {
+      unlinkat(directory, name.partial, 0)
+      throw error
+    }
+    return file
   }
 
   /// The complete recording of the stream, regardless of its extension, with its name. Nil if there is none.

@@ -13,6 +13,8 @@ final class StreamFile: StoredStream {
   /// The `.part`, or the complete file for reading only.
   private(set) var stored: OpenFile
   let standing: StreamStanding
+  /// Whether its bytes are synced before they are acknowledged, so that a ``SyncedMark`` may limit them.
+  private var mayBeMarked = true
   private(set) var length: UInt64
   private(set) var gaps = GapRecord.Summary()
   /// How many lines the recording's `.gaps` had when it was read.
@@ -193,6 +195,14 @@ final class StreamFile: StoredStream {
   func continueIn(_ name: StreamName, _ file: OpenFile, _ part: RecordingPart) {
     (self.name, stored, self.part) = (name, file, part)
     (isNameSynced, untilTime, formerBeginning) = (false, nil, nil)
+    // If this fails, a power failure removes bytes that were not synced.
+    if !mayBeMarked { try? file.removeSyncedMark() }
+  }
+
+  /// Bytes follow that are not synced before they are acknowledged, in this file or in the next.
+  func removeMark() throws(SystemError) {
+    mayBeMarked = false
+    try stored.removeSyncedMark()
   }
 
   /// The recording has begun once more, in a new file.

@@ -14,7 +14,8 @@ package import PropertyTesting
 /// With zeros, a file may also end with zeros after its synced content or after a piece of the later bytes, but not
 /// beyond its written length. ext4 (data=ordered) leaves such files. Each file then has its attribute
 /// `user.sluice.synced`: the last synced value or a later one. The bytes up to the size in a later value exist, because
-/// they were written to the device before the attribute was set.
+/// they were written to the device before the attribute was set. The first value exists in any case if it counts no
+/// bytes, because it is older than the first byte.
 package struct PowerCut {
   /// A value of a file's attribute; empty for none.
   private struct Mark {
@@ -220,8 +221,10 @@ package struct PowerCut {
     let isExtended = written?.starts(with: synced.content) ?? false
     // A file that was removed, truncated or overwritten cannot show all that a later value counts.
     let present = isExtended ? written?.count ?? 0 : min(synced.content.count, written?.count ?? .max)
-    let later = (marks[inode] ?? []).filter { $0.number > synced.mark.number && $0.size <= present }
-    let mark = later.isEmpty || random.chance(30) ? synced.mark : later[Int.random(in: later.indices, using: &random)]
+    let beginning = marks[inode]?.first.flatMap { !$0.value.isEmpty && $0.size == 0 ? $0 : nil }
+    let first = synced.mark.number < 0 ? beginning ?? synced.mark : synced.mark
+    let later = (marks[inode] ?? []).filter { $0.number > first.number && $0.size <= present }
+    let mark = later.isEmpty || random.chance(30) ? first : later[Int.random(in: later.indices, using: &random)]
     var certain = synced.content
     if let written, isExtended, mark.size > certain.count { certain = Array(written.prefix(mark.size)) }
     if let written, isExtended, certain.count < written.count, random.chance(25) {

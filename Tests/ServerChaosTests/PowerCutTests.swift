@@ -143,6 +143,15 @@ struct PowerCutTests {
     #expect(synced == ["a"])
   }
 
+  @Test("a file has the attribute that it got before its first byte", .enabled(if: hasAttributes))
+  func firstMark() throws {
+    let created = ["C 1 7 ROOT/a", "D 2 ROOT", "X 3 7 3 b 0"]
+    let contents = ["", "a", "ab", "0", "00", "a0"]
+    #expect(try remains(created, written: "ab") == Set(contents.map { "\($0) b 0" }))
+    let removed = try remains(created + ["X 4 7 0 "], written: "ab")
+    #expect(removed == Set(contents.map { "\($0) b 0" } + contents))
+  }
+
   @Test("fdatasync(2) makes the bytes permanent, and perhaps the attribute", .enabled(if: hasAttributes))
   func dataSync() throws {
     let found = try remains(["C 1 7 ROOT/a", "X 2 7 3 b 1", "S 3 7 - 1 a", "D 4 ROOT"], written: "a")

@@ -9,10 +9,14 @@ import NetworkTesting
 import PropertyTesting
 import SyncGate
 import Testing
-import UploadServer
+
+@testable import ResumableServing
+@testable import StreamServing
+@testable import StreamStore
+@testable import UploadServer
 
 /// Whether the file system of the tests has extended attributes.
-private let hasExtendedAttributes: Bool = {
+let hasExtendedAttributes: Bool = {
   let directory = TemporaryDirectory()
   let file = open("\(directory.path)/probe", O_RDWR | O_CREAT | O_CLOEXEC, 0o600)
   defer { close(file) }
@@ -163,6 +167,108 @@ struct SyncedMarkTests {
         #expect(try SyncedMark.of(complete) == nil)
       }
     }
+  }
+
+  // MARK: Without a sync
+
+  private func store(
+    _ directory: TemporaryDirectory, boot: String, split: RecordingSplit? = nil
+  ) throws -> FileStore {
+    try FileStore(
+      path: directory.path, durability: .always, closedLifetime: .zero, hasSidecars: split != nil, split: split,
+      boot: boot, files: OpenFiles(), UploadUsage(.init()))
+  }
+
+  private func stream(_ name: StreamName, in store: FileStore, isUpload: Bool) throws -> any StoredStream {
+    let purpose = StreamPurpose.request(credential: nil, offset: 0, creating: true, isUpload: isUpload)
+    return try #require(try store.open(name, for: purpose))
+  }
+
+  private func append(_ bytes: [UInt8], to stream: any StoredStream) -> StoredBytes {
+    stream.write(bytes.span, [0..<bytes.count], skipping: 0, at: stream.length, maySplit: true)
+  }
+
+  private func mark(_ directory: TemporaryDirectory, _ name: String) throws -> SyncedMark? {
+    let file = open("\(directory.path)/\(name)", O_RDONLY | O_CLOEXEC)
+    defer { close(file) }
+    return try SyncedMark.of(file)
+  }
+
+  private func set(_ mark: SyncedMark, _ directory: TemporaryDirectory, _ name: String) throws {
+    let file = open("\(directory.path)/\(name)", O_RDONLY | O_CLOEXEC)
+    defer { close(file) }
+    try mark.set(file)
+  }
+
+  @Test(
+    "without any sync, no byte of an upload counts in another boot, and each byte of a plain request does",
+    arguments: [true, false])
+  func neverSynced(isUpload: Bool) throws {
+    let directory = TemporaryDirectory()
+    let name = StreamName(path: "/t.txt", streamID: "a", mediaType: "text/plain")
+    let first = try store(directory, boot: "0")
+    let stream = try stream(name, in: first, isUpload: isUpload)
+    #expect(append([UInt8](repeating: 0, count: 9), to: stream).count == 9)
+    first.unlock()
+    for (boot, length) in [("0", 9), ("1", isUpload ? 0 : 9)] as [(String, UInt64)] {
+      let next = try store(directory, boot: boot)
+      #expect(try next.growth(of: name)?.length == length, "\(boot)")
+      next.unlock()
+    }
+  }
+
+  @Test("the same holds for the file in which a split stream continues", arguments: [true, false])
+  func neverSyncedSplit(isUpload: Bool) throws {
+    let directory = TemporaryDirectory()
+    var split = RecordingSplit(duration: nil, size: 1000)
+    split.leastLength = 0
+    let store = try store(directory, boot: "0", split: split)
+    let name = StreamName(path: "/k.wav", streamID: "a", mediaType: "audio/wav")
+    let stream = try stream(name, in: store, isUpload: isUpload)
+    let stored = append(StreamedHead.all[0].bytes + [UInt8](repeating: 1, count: 1500), to: stream)
+    #expect(stored.splits.count == 1 && stored.error == nil)
+    for file in ["k-a.part", "k-a~2.part"] {
+      #expect(directory.exists(file))
+      #expect(try mark(directory, file) == (isUpload ? SyncedMark(boot: "0", size: 0) : nil), "\(file)")
+    }
+    // The syncs of the log use the store's directory.
+    let isOver = try EventLog<Bool>()
+    store.worker.execute { isOver.append(true) }
+    _ = try isOver.first("the worker has done all") { _ in true }
+  }
+
+  @Test("bytes of a stream in place of removed ones do not count in another boot before they are synced")
+  func removedOfStream() throws {
+    let directory = TemporaryDirectory()
+    let name = StreamName(path: "/t.txt", streamID: "a", mediaType: "text/plain")
+    let first = try store(directory, boot: "0")
+    let stream = try stream(name, in: first, isUpload: true)
+    #expect(append(Array("abcdef".utf8), to: stream).count == 6)
+    try set(SyncedMark(boot: "0", size: 5), directory, "t-a.part")
+    try stream.truncate(to: 5)
+    #expect(try mark(directory, "t-a.part") == SyncedMark(boot: "0", size: 5), "all of these are synced")
+    try stream.truncate(to: 3)
+    #expect(append(Array("xyz".utf8), to: stream).count == 3)
+    first.unlock()
+    #expect(try store(directory, boot: "1").growth(of: name)?.length == 3)
+  }
+
+  @Test("the mark of spooled bytes counts none that were removed")
+  func removedOfBody() throws {
+    let directory = TemporaryDirectory()
+    try directory.write("body", Array("abcdef".utf8))
+    try set(SyncedMark(boot: "0", size: 6), directory, "body")
+    let parent = open(directory.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+    defer { close(parent) }
+    let (files, flags, usage) = (OpenFiles(), O_RDWR | O_APPEND, UploadUsage(.init()))
+    let (descriptor, status) = try files.openWithStatus("body", in: parent, flags)
+    let body = SpooledBody(
+      OpenFile(descriptor, "body", in: parent, flags, status, files), keptCount: 6, account: StreamAccount(usage),
+      share: usage.add(UploadOwner(address: "unix")), handler: Silent(), loop: try EventLoop(),
+      records: UnwrittenUploadRecords(), unreadable: { _ in })
+    try body.drop(to: 4)
+    #expect(body.keptCount == 4)
+    #expect(try mark(directory, "body") == SyncedMark(boot: "0", size: 4))
   }
 
   @Test("each growing file that is synced is marked, however many wait, and one whose sync fails has no mark")
