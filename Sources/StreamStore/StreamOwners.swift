@@ -6,12 +6,17 @@ internal import Glibc
 internal import StreamServing
 
 /// A small file for each stream in a separate directory. It identifies the credential that began the stream.
+///
+/// The file gets its name before the disk has its content, because the loop does not wait for the disk. A power failure
+/// may then leave the name of a file that is empty or contains zeros. The content is therefore also in an extended
+/// attribute, which reaches the journal of the file system before the name does.
 struct StreamOwners: Sendable {
   /// Begins with a dot, unlike the names of streams.
   static let directoryName = ".owners"
   /// This byte follows the credential in the record of a stream that the credential did not begin.
   private static let claim = UInt8(ascii: "c")
   private static let credentialLength = 32
+  private static let attribute = FileAttribute("user.sluice.owner", maximumLength: credentialLength + 1)
   private let parent: Int32
   private let openFiles: OpenFiles
 
@@ -55,10 +60,18 @@ struct StreamOwners: Sendable {
     defer { close(descriptor) }
     var bytes = [UInt8](repeating: 0, count: 256)
     let count = try retryingInterrupts(operation) { read(descriptor, &bytes, bytes.count) }
-    let isClaim = count == Self.credentialLength + 1 && bytes[Self.credentialLength] == Self.claim
-    // A power failure has destroyed the record before any byte of the stream was on the disk.
-    guard isClaim || count == Self.credentialLength else { return nil }
-    return (Array(bytes.prefix(isClaim ? Self.credentialLength : count)), !isClaim)
+    if let record = Self.parsed(bytes.prefix(count)) { return record }
+    // A power failure has destroyed the content before the stream had synced bytes.
+    return try Self.attribute.value(of: descriptor).flatMap { Self.parsed($0[...]) }
+  }
+
+  /// nil if this is not the content of a record.
+  private static func parsed(_ bytes: ArraySlice<UInt8>) -> (owner: [UInt8], isBeginner: Bool)? {
+    let isClaim = bytes.count == credentialLength + 1 && bytes.last == claim
+    let owner = Array(bytes.prefix(credentialLength))
+    // No token has a credential of zeros.
+    guard isClaim || bytes.count == credentialLength, owner.contains(where: { $0 != 0 }) else { return nil }
+    return (owner, !isClaim)
   }
 
   func record(_ credential: [UInt8], of name: StreamName, isBeginner: Bool) throws(SystemError) {
@@ -70,6 +83,7 @@ struct StreamOwners: Sendable {
     defer { close(descriptor) }
     do throws(SystemError) {
       try writeAll(record, to: descriptor, "write the owner's record of a stream")
+      try Self.attribute.set(record, of: descriptor)
       try retryingInterrupts("rename the owner's record of a stream") {
         renameat(parent, temporary, parent, path(name))
       }

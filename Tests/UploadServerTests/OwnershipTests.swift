@@ -36,7 +36,32 @@ struct OwnershipTests {
     }
   }
 
-  @Test("a record without content, which a power failure has left, excludes nobody from a stream", arguments: [0, 5])
+  @Test(
+    "a stream keeps its owner if a power failure destroys the content of the owner's record",
+    .enabled(if: hasExtendedAttributes), arguments: [0, 5, 32, 33], [true, false])
+  func destroyedRecord(count: Int, isBeginner: Bool) throws {
+    let directory = TemporaryDirectory()
+    let store = try FileStore(
+      path: directory.path, durability: .none, closedLifetime: .zero, files: OpenFiles(), UploadUsage(.init()))
+    let name = StreamName(path: "/t.txt", streamID: "a", mediaType: "text/plain")
+    let (owner, stranger) = ([UInt8](repeating: 1, count: 32), [UInt8](repeating: 2, count: 32))
+    if !isBeginner { try directory.write("t-a.part", Array("abc".utf8)) }
+    _ = try store.open(name, for: owner, at: 0, creating: true)
+    // The same file, with other content.
+    try directory.write(".owners/t-a", [UInt8](repeating: 0, count: count))
+    let record = try store.owners.record(of: name)
+    #expect(record?.owner == owner && record?.isBeginner == isBeginner)
+    #expect(try store.admits(owner, to: name))
+    #expect(try !store.admits(stranger, to: name))
+    // The next record of the stream replaces all of it.
+    try store.owners.record(stranger, of: name, isBeginner: true)
+    try directory.write(".owners/t-a", [UInt8](repeating: 0, count: count))
+    #expect(try store.owners.record(of: name)?.owner == stranger)
+  }
+
+  @Test(
+    "a record without content, which a power failure has left, excludes nobody from a stream",
+    arguments: [0, 5, 32, 33])
   func emptyRecord(count: Int) throws {
     let directory = TemporaryDirectory()
     mkdir(directory.path + "/.owners", 0o700)
