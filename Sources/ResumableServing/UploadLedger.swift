@@ -126,6 +126,11 @@ struct UploadLedger {
   var hasUnwrittenOffset: Bool { state.announced > record.promised }
   /// The same without what an earlier server may have announced.
   var hasUnwrittenPromise: Bool { state.promised > record.promised }
+  /// Whether bytes were announced that the disk may not have.
+  var lacksAnnounced: Bool { state.durable < state.announced }
+  /// Whether the next server would announce fewer bytes than were announced, because of the own offset in the written
+  /// record.
+  var isAnnouncedOffsetUnwritten: Bool { writtenOwnOffset.map { $0 < state.announced } ?? false }
   /// Whether the written record contains the own offset.
   var isOwnOffsetWritten: Bool { record.ownOffset == writtenOwnOffset }
   /// The length of the record in bytes.

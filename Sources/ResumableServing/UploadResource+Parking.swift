@@ -58,8 +58,14 @@ extension UploadResource {
     }
     if isDropDue { _ = dropUncounted() }
     guard isUnfinished, ledger.isUnsynced else { return saved() }
+    let refusalCount = refusals.count
     synchronizeAll { [self] error in
-      if error == nil { becameClean() } else { resources.figures.values.unsyncedUploads += 1 }
+      if error == nil {
+        becameClean()
+      } else if refusals.count == refusalCount ? ledger.isAnnouncedOffsetUnwritten : ledger.lacksAnnounced {
+        // If only the record was refused, the next server measures the synced bytes.
+        resources.figures.values.unsyncedUploads += 1
+      }
       saved()
     }
   }

@@ -57,6 +57,34 @@ struct RefusedSyncTests {
     }
   }
 
+  @Test("a server that ends does not count an upload whose record is refused if the disk has the acknowledged bytes")
+  func refusedRecordAtTheServersEnd() async {
+    await #expect(processExitsWith: .success) {
+      let test = try TestServer {
+        $0.durability = .none
+        $0.threads = 1
+      }
+      // The upload ends inside these bytes, so only its record has its offset.
+      try test.plain(id: "a", Array("0123456789".utf8))
+      let location = try test.create("/t.txt", ["Stream-ID: a"])
+      try test.append(location, at: 0, "012")
+      let client = try test.connect()
+      try client.patch(location, at: 3, chunked: true)
+      try client.awaitProgress(3)
+      // No inode is left for another record.
+      open_gate_fail(ENOSPC, "/.uploads/record-0.new")
+      try client.sendChunk("34")
+      try waitUntil("the record with the next offset is refused") { open_gate_failures() > 0 }
+      test.stop()
+      open_gate_fail(0, "")
+      let count = test.server.unsyncedUploadCount
+      try require(count == 0, "\(count) uploads")
+      let next = try TestServer(in: test.directory)
+      let answer = try next.connect().head(location)
+      try require(answer["upload-offset"] == "3", "\(answer)")
+    }
+  }
+
   @Test("an end that the disk refuses completes nothing, and the refused bytes are sent again or discarded")
   func refusedAtTheEnd() async {
     await #expect(processExitsWith: .success) {

@@ -111,6 +111,28 @@ struct UploadLedgerTests {
     #expect(ledger.ownOffset == nil && !ledger.isOwnOffsetWritten)
   }
 
+  @Test("the next server announces as much as this one unless the written record has a smaller own offset")
+  func announcedByNext() throws {
+    var ledger = try new()
+    func announce() { _ = ledger.state.announceOffset() }
+    ledger.state.kept(4)
+    announce()
+    #expect(!ledger.isAnnouncedOffsetUnwritten, "all kept bytes count without an own offset")
+    ledger.setOwnOffset(isInside: true)
+    ledger.written(ledger.entry())
+    ledger.state.kept(1)
+    #expect(!ledger.isAnnouncedOffsetUnwritten, "the last byte was not announced")
+    announce()
+    #expect(ledger.isAnnouncedOffsetUnwritten)
+    ledger.setOwnOffset(isInside: true)
+    ledger.written(ledger.entry())
+    #expect(!ledger.isAnnouncedOffsetUnwritten)
+    #expect(ledger.lacksAnnounced)
+    ledger.state.synced(to: 5)
+    ledger.state.kept(1)
+    #expect(!ledger.lacksAnnounced, "the bytes that the disk may lack were not announced")
+  }
+
   @Test("the record marks bytes as unsynced before they arrive, and as synced when all are")
   func unsynced() throws {
     var ledger = try new(boot: "b")
