@@ -117,10 +117,14 @@ struct RecordingFiles {
   }
 
   private func check(_ sidecar: RecordingSidecar, _ progress: (UInt64) -> Void) -> [Finding] {
-    guard let stored = sidecar.stored, let expected = stored.sha256 else {
+    // Of a damaged recording with a corrected header, only the digest of the received form is known.
+    let isReceivedForm = sidecar.isDamaged && sidecar.stored?.sha256 == nil
+    guard let stored = sidecar.stored,
+      let expected = isReceivedForm ? sidecar.received?.sha256 : stored.sha256
+    else {
       return [finding(.invalidSidecar, base + RecordingSidecar.fileExtension, "it has no SHA-256 of the stored bytes")]
     }
-    var digest = RunningDigest(.sha256)
+    let digests = RecordingDigests(receivedHead: isReceivedForm ? sidecar.receivedHead : [])
     do throws(SystemError) {
       let file = try FileBytes(directory + sidecar.file)
       let size = try file.size()
@@ -128,10 +132,10 @@ struct RecordingFiles {
         return [finding(.wrongLength, sidecar.file, "\(size) bytes instead of \(stored.bytes)")]
       }
       try file.read {
-        digest.update($0)
-        progress(digest.byteCount)
+        digests.update($0)
+        progress(digests.byteCount)
       }
-      guard digest.byteCount == size else {
+      guard digests.byteCount == size else {
         return [finding(.unreadable, sidecar.file, "its length changed while it was read")]
       }
     } catch {
@@ -141,9 +145,10 @@ struct RecordingFiles {
       }
       return [finding(.unreadable, sidecar.file, error.obstacle)]
     }
-    let found = digest.value().hexadecimal
+    let found = digests.values().received.hexadecimal
     guard found == expected else {
-      return [finding(.wrongDigest, sidecar.file, "SHA-256 is \(found) instead of \(expected)")]
+      let since = sidecar.isDamaged ? "; it was damaged before its sidecar was finished" : ""
+      return [finding(.wrongDigest, sidecar.file, "SHA-256 is \(found) instead of \(expected)\(since)")]
     }
     return []
   }

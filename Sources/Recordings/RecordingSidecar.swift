@@ -1,6 +1,6 @@
 // The metadata of a recording: a small JSON file beside it, which exists as long as the recording.
 
-internal import Digests
+package import Digests
 internal import JSONLines
 
 /// The content of `NAME.sidecar`, which describes the recording `NAME.wav`, `NAME.txt` or similar.
@@ -84,10 +84,13 @@ public struct RecordingSidecar: Equatable, Sendable {
   public var firstSeen: String?
   /// The path of the link to the recording whose name has its start time, relative to the directory.
   public var link: String?
-  /// The file before the sizes in its header were corrected.
+  /// The file before the sizes in its header were corrected. In an unfinished sidecar, its digest is that of the bytes
+  /// as they arrived, if it is known.
   public var received: Content?
-  /// The file in its current form.
+  /// The file in its current form. Its digest is nil if the file is damaged and its header was corrected.
   public var stored: Content?
+  /// Whether the stored bytes differed from the received ones when the server finished the sidecar.
+  public var isDamaged = false
   /// The header as it was received, if the stored one differs.
   public var receivedHead: [UInt8] = []
   /// The number of missing bytes.
@@ -111,6 +114,24 @@ public struct RecordingSidecar: Equatable, Sendable {
 
   /// Creates a sidecar with only the file's name.
   public init(file: String) { self.file = file }
+
+  /// Whether the server has read the recording and added the digests.
+  package var isFinished: Bool { stored?.sha256 != nil || isDamaged }
+
+  /// Adds the digests of a recording that the server has read.
+  ///
+  /// If the received bytes had another digest, the recording is damaged. The sidecar then keeps that digest, so that
+  /// each comparison with the file fails until the file is restored.
+  package mutating func finish(_ digests: (received: Digest, stored: Digest)) {
+    let arrived = received?.sha256 ?? digests.received.hexadecimal
+    isDamaged = arrived != digests.received.hexadecimal
+    received?.sha256 = arrived
+    if !isDamaged {
+      stored?.sha256 = digests.stored.hexadecimal
+    } else if receivedHead.isEmpty {
+      stored?.sha256 = arrived
+    }
+  }
 
   /// The name of the sidecar for a file name. Nil for a name without an extension.
   public static func name(for file: String) -> String? {
@@ -150,6 +171,7 @@ public struct RecordingSidecar: Equatable, Sendable {
     add("link", link)
     add("received", received)
     add("stored", stored)
+    if isDamaged { members.append(("damaged", "true")) }
     if !receivedHead.isEmpty { add("received_head", Hexadecimal.text(receivedHead)) }
     add("missing", missing)
     add(
@@ -200,6 +222,7 @@ public struct RecordingSidecar: Equatable, Sendable {
     }
     received = try content("received")
     stored = try content("stored")
+    isDamaged = try json.flag("damaged") ?? false
     if let text = try json.text("received_head") {
       guard let head = Hexadecimal.bytes(text.utf8) else {
         throw SidecarError(problem: "\"received_head\" is not hexadecimal")

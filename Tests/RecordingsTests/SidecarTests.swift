@@ -25,6 +25,7 @@ struct SidecarTests {
     sidecar.ended = maybe(text())
     sidecar.received = maybe(.init(bytes: count(), sha256: maybe(text())))
     sidecar.stored = maybe(.init(bytes: count(), sha256: maybe(text())))
+    sidecar.isDamaged = Bool.random(using: &generator)
     sidecar.receivedHead = (0..<Int.random(in: 0..<9, using: &generator)).map { _ in .random(in: 0...255) }
     sidecar.missing = count()
     sidecar.gaps = (0..<Int.random(in: 0..<3, using: &generator)).map { _ in

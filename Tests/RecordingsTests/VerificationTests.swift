@@ -116,6 +116,34 @@ struct VerificationTests {
     #expect(progress.map(\.read) == [1000, 1005, 1508] && progress.allSatisfy { $0.total == 1508 }, "\(progress)")
   }
 
+  @Test(
+    "a sidecar with the digest of other received bytes does not match its file, and matches the received bytes",
+    arguments: [[], [9, 8]] as [[UInt8]])
+  func damagedBefore(_ receivedHead: [UInt8]) throws {
+    let directory = try Directory()
+    let received: [UInt8] = [9, 8, 3, 4]
+    // The head is corrected if there is a received one, and the last byte is damaged.
+    let head: [UInt8] = receivedHead.isEmpty ? [9, 8] : [1, 2]
+    let (right, wrong) = (head + [3, 4], head + [3, 5])
+    let digests = RecordingDigests(receivedHead: receivedHead)
+    digests.update(wrong.span.bytes)
+    var sidecar = RecordingSidecar(file: "a.wav")
+    sidecar.stored = .init(bytes: 4)
+    sidecar.receivedHead = receivedHead
+    let expected = Digest(.sha256, of: received.span.bytes).hexadecimal
+    sidecar.received = .init(bytes: 4, sha256: expected)
+    #expect(!sidecar.isFinished)
+    sidecar.finish(digests.values())
+    #expect(sidecar.isDamaged && sidecar.isFinished && sidecar.received?.sha256 == expected)
+    #expect(sidecar.stored?.sha256 == (receivedHead.isEmpty ? expected : nil))
+    try directory.write("a.sidecar", Array(sidecar.text.utf8))
+    try directory.write("a.wav", wrong)
+    #expect(try directory.verify().found == ["a.wav": .wrongDigest])
+    try directory.write("a.wav", right)
+    let restored = try directory.verify()
+    #expect(restored.found == [:] && restored.summary.verified == 1)
+  }
+
   @Test("the depth of the examined directories is the depth of a server's", arguments: [(16, 1), (17, 0)])
   func deep(_ depth: Int, _ count: Int) throws {
     let directory = try Directory()
