@@ -20,7 +20,10 @@ protocol KeptBody: AnyObject {
   /// Syncs the bytes kept so far. Calls `completion` on the loop's thread with their number.
   func synchronize(_ completion: @escaping (UInt64, SystemError?) -> Void)
   /// Reports the end to the handler once it has received everything.
-  func end()
+  ///
+  /// - Parameter sha256: the SHA-256 of the whole body; nil if it is unknown. Only a handler that keeps its bytes needs
+  ///   it.
+  func end(sha256: [UInt8]?)
   /// Where the next bytes will be stored; nil if they cannot be read again.
   var place: FilePlace? { get }
   /// Where the bytes of a range are, for reading them again; nil if some cannot be read, because nothing is kept or a
@@ -40,7 +43,7 @@ final class HandlerKeptBody: KeptBody {
   func release() { handler.release() }
   func drop(to count: UInt64) throws(SystemError) { try handler.drop(to: count) }
   func synchronize(_ completion: @escaping (UInt64, SystemError?) -> Void) { handler.synchronize(completion) }
-  func end() { handler.end() }
+  func end(sha256: [UInt8]?) { handler.end(sha256: sha256) }
   var place: FilePlace? { handler.keptPlace }
   func stretches(of range: Range<UInt64>) throws(SystemError) -> [FileStretch]? { try handler.stretches(of: range) }
 }

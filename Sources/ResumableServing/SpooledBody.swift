@@ -123,7 +123,7 @@ final class SpooledBody: KeptBody {
     records.synchronizeBody(stored) { completion(count, $0) }
   }
 
-  func end() {
+  func end(sha256: [UInt8]?) {
     ended = true
     pump()
   }

@@ -118,7 +118,10 @@ final class UploadContent {
   func resume() { body?.spooled?.resume() }
 
   /// All bytes are here, so the handler can process them.
-  func end() { body?.bytes.end() }
+  func end() {
+    guard let body = body?.bytes else { return }
+    body.end(sha256: digests?.sha256(at: body.keptCount))
+  }
 
   /// A handler that keeps its bytes closes them.
   func park() { keeper?.park() }

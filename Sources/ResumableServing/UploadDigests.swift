@@ -91,6 +91,12 @@ final class UploadDigests {
     return DigestField([(wanted.name, digest.bytes)]).value
   }
 
+  /// The SHA-256 of the first `offset` bytes, if it was requested or announced and covers all of them.
+  func sha256(at offset: UInt64) -> [UInt8]? {
+    guard count == offset, !isCatchingUp else { return nil }
+    return running[.sha256]?.running.value().bytes
+  }
+
   // MARK: Catching up
 
   enum Verdict: Equatable {

@@ -44,5 +44,10 @@ package final class ContentDigest {
     for digest in running { digest.update(bytes, pieces) }
   }
 
+  /// The SHA-256 of the content so far; nil if none was stated for it.
+  package var sha256: [UInt8]? {
+    running.first { $0.running.algorithm == .sha256 }.map { $0.running.value().bytes }
+  }
+
   package var isRight: Bool { zip(running, expected).allSatisfy { $0.isEqual($1) } }
 }

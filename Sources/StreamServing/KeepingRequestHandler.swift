@@ -9,7 +9,7 @@ package import HTTPServer
 /// process then continues behind the bytes that it has kept.
 ///
 /// All calls are made on the loop's thread. ``beginKeeping(_:for:)`` or ``restoreKeeping(_:for:at:)`` replaces `begin`,
-/// and ``keep(_:pieces:)`` replaces `receive`.
+/// ``keep(_:pieces:)`` replaces `receive`, and ``end(sha256:)`` replaces `end`.
 package protocol KeepingRequestHandler: RequestHandler {
   /// Examines the request without changing anything. Returns the fields that the answer to the creation contains and
   /// that every later beginning of this request must have, such as a generated identifier. For a request that cannot be
@@ -52,6 +52,11 @@ package protocol KeepingRequestHandler: RequestHandler {
   func checkFile() throws(SystemError)
   /// Like `receive`, but returns the reason to the caller if bytes are not kept, instead of responding.
   func keep(_ bytes: Span<UInt8>, pieces: [Range<Int>]) -> KeepingError?
+  /// Like `end`. The stored bytes are compared with the digest later.
+  ///
+  /// - Parameter sha256: the SHA-256 of the whole body, computed from the bytes as they arrived or stated by the
+  ///   sender. Nil if it is unknown.
+  func end(sha256: [UInt8]?)
   /// Records what a later request of the same upload states about the stream.
   func describe(_ fields: HeaderFields)
   /// Syncs the kept bytes. `completion` is called on the loop's thread with their number.

@@ -1,13 +1,27 @@
 // Computes the digests of complete recordings in the background, and gives their sidecars the final names. This is the
 // last step of `FileStore+Sidecars.swift`.
+//
+// If the SHA-256 of the received bytes is known, it is compared with the one of the stored bytes. A recording that was
+// damaged before it was complete must not be certified, and nothing may remove the other copies of its bytes.
 
-internal import Digests
 internal import DiskFiles
 internal import EventLoops
 internal import Glibc
 internal import Recordings
-internal import StreamServing
+package import StreamServing
 internal import Synchronization
+
+/// Whether a recording contains the bytes that were received.
+package enum RecordingProof: Sendable {
+  /// No known digest contradicts it.
+  case undisputed
+  /// A digest of the received bytes is known, and is not compared yet.
+  case pending
+  /// The stored bytes differ from the received ones.
+  case damaged
+  /// It has no sidecar.
+  case unknown
+}
 
 extension FileStore {
   /// Completes a hidden sidecar of an earlier server. If the recording has its final name, the digests are missing.
@@ -16,7 +30,7 @@ extension FileStore {
     do throws(SystemError) {
       try unlessEnded { () throws(SystemError) in
         guard try !exists(name.partial), let sidecar = try readPending(name) else { return }
-        if sidecar.stored?.sha256 != nil { return endRemovalInPlace(of: name, sidecar) }
+        if sidecar.isFinished { return endRemovalInPlace(of: name, sidecar) }
         lacksDigests = try exists(sidecar.file)
         if !lacksDigests { unlinkat(directory, name.pendingSidecar, 0) }
       }
@@ -83,7 +97,7 @@ extension FileStore {
   ) {
     guard !isEnded.load(ordering: .acquiring) else { return }
     do throws(SystemError) {
-      _ = try reading.next(RecordingDigests.slice, digests.update)
+      _ = try reading.next(RecordingDigests.slice) { digests.update($0.bytes) }
     } catch {
       // Also after ESTALE. The next attempt opens the file again, which helps if only the handle of a file server was
       // stale, and finds out whether something else has changed the recording.
@@ -94,16 +108,15 @@ extension FileStore {
         readSlice(name, sidecar, reading, digests)
       }
     }
-    let (received, stored) = digests.values()
     var complete = sidecar
-    complete.received?.sha256 = received.hexadecimal
-    complete.stored?.sha256 = stored.hexadecimal
+    complete.finish(digests.values())
     replacePending(sidecar, by: complete, name)
   }
 
   /// Replaces the hidden sidecar of a finished recording by the one with the digests. On the worker's thread.
   private func replacePending(_ pending: RecordingSidecar, by complete: RecordingSidecar, _ name: StreamName) {
     var written: RecordingSidecar?
+    var isNamed = false
     // If this fails, the hidden file stays, and is completed later or by the next server. That server uses the same
     // temporary name.
     do throws(SystemError) {
@@ -113,33 +126,37 @@ extension FileStore {
         sidecar.link = link(sidecar, name)
         try writeNew(sidecar, name)
         written = sidecar
-        if durability == .none { _ = try nameSidecar(sidecar, insteadOf: pending, name) }
+        if durability == .none { isNamed = try nameSidecar(sidecar, insteadOf: pending, name) }
       }
     } catch {
       return finishLater(name, after: error, file: pending.file)
     }
-    guard durability != .none, let sidecar = written else { return }
+    guard let sidecar = written else { return }
+    if isNamed { reportFinished(sidecar, name) }
+    guard durability != .none else { return }
     let naming: DiskSync.Step = { [self] () throws(SystemError) in
-      var touched = DiskSync.Touched()
+      var isNamed = false
       try unlessEnded { () throws(SystemError) in
-        touched = try nameSidecar(sidecar, insteadOf: pending, name)
+        isNamed = try nameSidecar(sidecar, insteadOf: pending, name)
       }
-      return touched
+      guard isNamed else { return DiskSync.Touched() }
+      reportFinished(sidecar, name)
+      return DiskSync.Touched(directory: directory)
     }
     disk.sync(.named(name.newSidecar, in: directory), "fdatasync \(name.newSidecar)", [naming]) { [self] error in
       if let error { finishLater(name, after: error, file: pending.file) }
     }
   }
 
-  /// Gives a written sidecar its name, unless the recording was discarded meanwhile.
+  /// Gives a written sidecar its name. Returns false if the recording was discarded meanwhile.
   private func nameSidecar(
     _ sidecar: RecordingSidecar, insteadOf pending: RecordingSidecar, _ name: StreamName
-  ) throws(SystemError) -> DiskSync.Touched {
+  ) throws(SystemError) -> Bool {
     guard try isDescribed(by: pending, name) else {
       settle(name)
       unlink(sidecar)
       unlinkat(directory, name.newSidecar, 0)
-      return DiskSync.Touched()
+      return false
     }
     try retryingInterrupts("rename \(name.newSidecar)") {
       renameat(directory, name.newSidecar, directory, name.sidecar)
@@ -147,40 +164,44 @@ extension FileStore {
     unlinkat(directory, name.pendingSidecar, 0)
     settle(name)
     countRetained(name)
-    return DiskSync.Touched(directory: directory)
+    return true
   }
-}
 
-/// The digests of a file in its stored and its received form. One thread at a time.
-private final class RecordingDigests: @unchecked Sendable {
-  /// How many bytes are read before other work gets its turn, about 10 ms of hashing.
-  static let slice: UInt64 = 8 << 20
+  // MARK: Damage
 
-  private let receivedHead: [UInt8]
-  private var stored: RunningDigest
-  private var received: RunningDigest?
+  /// Reports a finished sidecar, and the damage that it states. On the worker's thread.
+  private func reportFinished(_ sidecar: RecordingSidecar, _ name: StreamName) {
+    let finished = finishedSidecars.withLock { $0 }
+    finished?(name, sidecar.isDamaged ? .damaged : .undisputed)
+    guard sidecar.isDamaged else { return }
+    var event = ServerEvent(
+      .warning,
+      reason: "\(sidecar.file) is damaged: its stored bytes differ from the received ones. Its sidecar states the "
+        + "SHA-256 of the received bytes. Check the disk, and get the recording from its sender or from a copy.")
+    event.file = sidecar.file
+    let emit = reports.withLock { $0 }
+    emit?(event)
+  }
 
-  /// - Parameter receivedHead: empty if the file is stored as received.
-  init(receivedHead: [UInt8]) {
-    self.receivedHead = receivedHead
-    stored = RunningDigest(.sha256)
-    if !receivedHead.isEmpty {
-      received = RunningDigest(.sha256)
-      received?.update(receivedHead.span.bytes)
+  /// Reports each finished sidecar, until ``unlock()``.
+  ///
+  /// - Parameter finished: called on any thread.
+  package func reportSidecars(to finished: @escaping @Sendable (StreamName, RecordingProof) -> Void) {
+    finishedSidecars.withLock { $0 = finished }
+  }
+
+  /// Whether a complete recording contains the bytes that were received, as far as its sidecar states it.
+  package func proof(of name: StreamName) -> RecordingProof {
+    do throws(SystemError) {
+      // The hidden one is read first, because the other exists before it is removed.
+      if let pending = try readPending(name), !pending.isFinished {
+        return pending.received?.sha256 == nil ? .undisputed : .pending
+      }
+      guard let sidecar = try knownSidecar(name.sidecar, in: directory) else { return .unknown }
+      return sidecar.isDamaged ? .damaged : .undisputed
+    } catch {
+      // The disk may answer later.
+      return .pending
     }
-  }
-
-  func update(_ bytes: Span<UInt8>) {
-    if received != nil {
-      let head = UInt64(receivedHead.count)
-      let skipped = Int(head - min(head, stored.byteCount))
-      if skipped < bytes.count { received?.update(bytes.extracting(skipped...).bytes) }
-    }
-    stored.update(bytes.bytes)
-  }
-
-  func values() -> (received: Digest, stored: Digest) {
-    let value = stored.value()
-    return (received?.value() ?? value, value)
   }
 }

@@ -26,14 +26,16 @@ extension FileStore {
   /// Gives a complete stream its final name, after making it as durable as configured. `completion` is called on the
   /// loop's thread, either immediately or when the disk has finished.
   ///
-  /// - Parameter forgetsLog: whether nothing about the stream need be known once it is complete.
+  /// - Parameters:
+  ///   - sha256: the SHA-256 of the whole recording as it was received; nil if it is unknown.
+  ///   - forgetsLog: whether nothing about the stream need be known once it is complete.
   func finish(
-    _ stream: StreamFile, _ ending: RecordingEnding, forgetsLog: Bool, loop: EventLoop,
+    _ stream: StreamFile, _ ending: RecordingEnding, sha256: [UInt8]? = nil, forgetsLog: Bool, loop: EventLoop,
     completion: @escaping (UnfinishedStream?) -> Void
   ) {
     let finishing = FinishingRecording(
       name: stream.name, start: stream.start, length: stream.length, size: stream.position(of: stream.length),
-      ending: ending)
+      ending: ending, sha256: sha256)
     // Only the loop's thread uses it. The worker merely passes it back.
     nonisolated(unsafe) let completion = completion
     let isSynced = durability != .none

@@ -144,7 +144,7 @@ extension FileStore {
     ofFiles fileBase: String, in directory: Int32
   ) throws(SystemError) -> (RecordingSidecar, room: UInt64)? {
     guard let sidecar = try readSidecar(fileBase + RecordingSidecar.fileExtension, in: directory),
-      let stored = sidecar.stored, stored.sha256 != nil,
+      let stored = sidecar.stored, sidecar.isFinished,
       let (base, ending) = StreamName.parts(ofFile: sidecar.file[...]), base == fileBase,
       ![".part", ".gaps", RecordingSidecar.fileExtension].contains(String(ending)),
       let status = try? knownStatus(sidecar.file, in: directory), UInt64(status.st_size) == stored.bytes

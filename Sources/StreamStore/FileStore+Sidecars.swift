@@ -1,15 +1,16 @@
 // Records the end of a recording: the correction of its head, and its sidecar. If a server dies at any moment, either
 // all of this is done or the next server completes it.
 //
-// 1. `.NAME.sidecar` gets everything except the digests, and the received head if that will change.
+// 1. `.NAME.sidecar` gets everything except the digests of the file, and the received head if that will change.
 // 2. The head gets its true sizes.
 // 3. The recording gets its final name, and its sender is informed.
 // 4. The digests are computed in the background, and `NAME.sidecar` replaces the hidden file:
-//    `FileStore+Digests.swift`.
+//    `FileStore+Digests.swift`. They are compared with the digest of the received bytes, if it is known.
 //
 // If the hidden file exists beside a `.part`, the received head is restored, because the recording continues. If it
 // exists beside a recording with its final name, the digests are missing.
 
+internal import Digests
 internal import DiskFiles
 internal import EventLoops
 internal import Glibc
@@ -41,6 +42,9 @@ package struct FinishingRecording: Sendable {
   /// The size of the file, in bytes.
   var size: UInt64
   var ending: RecordingEnding
+  /// The SHA-256 of the whole recording, computed from the bytes as they arrived or stated by the sender. Nil if it is
+  /// unknown.
+  var sha256: [UInt8]? = nil
 }
 
 extension StreamName {
@@ -179,6 +183,7 @@ extension FileStore {
     (sidecar.isClockSynchronized, sidecar.firstSeen) = (clock.isSynchronized(), nil)
     sidecar.stored = RecordingSidecar.Content(bytes: finishing.size)
     sidecar.received = sidecar.stored
+    sidecar.received?.sha256 = finishing.sha256.map { Hexadecimal.text($0) }
     let gaps = GapRecord.all(in: try gapText(name) ?? [])
     sidecar.gaps = gaps.map { .init(offset: $0.offset, length: $0.length, cause: $0.cause.rawValue) }
     sidecar.missing = try readGaps(name, from: finishing.start, length: finishing.length).missing

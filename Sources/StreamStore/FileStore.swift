@@ -45,6 +45,8 @@ package final class FileStore: Sendable {
   let unfinished = Lock(UnfinishedRecordings())
   /// Receives the errors of these recordings: ``reportUnfinished(to:)``.
   let reports = Lock<(@Sendable (ServerEvent) -> Void)?>(nil)
+  /// Receives each finished sidecar: ``reportSidecars(to:)``.
+  let finishedSidecars = Lock<(@Sendable (StreamName, RecordingProof) -> Void)?>(nil)
   /// nil if no recording gets a link.
   let names: RecordingNames?
   /// nil if no recording is ever removed.
@@ -146,8 +148,9 @@ package final class FileStore: Sendable {
   /// Lets another server use the directory. Nothing may be stored after this.
   package func unlock() {
     ending.withLock { _ in isEnded.store(true, ordering: .releasing) }
-    // It refers to the server, which refers to this.
+    // They refer to the server or collector, which refers to this.
     reports.withLock { $0 = nil }
+    finishedSidecars.withLock { $0 = nil }
     flock(lock, LOCK_UN)
   }
 

@@ -143,7 +143,9 @@ package enum SplitOutcome: Sendable {
 /// How a stream ends.
 package enum StreamEnding {
   /// The sender has ended it. It is live if its length was never announced.
-  case complete(isLive: Bool)
+  ///
+  /// - Parameter sha256: the SHA-256 of its whole recording as it was received; nil if it is unknown.
+  case complete(isLive: Bool, sha256: [UInt8]?)
   /// The sender has not ended it. This is recorded beside it, with its owner.
   ///
   /// - Parameter isTrusted: whether the stored bytes are reliable. If not, the next part must contain them again.

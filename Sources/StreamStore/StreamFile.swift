@@ -291,9 +291,9 @@ final class StreamFile: StoredStream {
 
   func finish(_ ending: StreamEnding, on loop: EventLoop, _ completion: @escaping (UnfinishedStream?) -> Void) {
     switch ending {
-    case .complete(let isLive):
+    case .complete(let isLive, let sha256):
       store.finish(
-        self, isLive ? .live : .file, forgetsLog: name.part == 1, loop: loop, completion: completion)
+        self, isLive ? .live : .file, sha256: sha256, forgetsLog: name.part == 1, loop: loop, completion: completion)
     case .interrupted(let owner, let isTrusted):
       store.closeInterrupted(self, for: owner, isTrusted: isTrusted, loop: loop, completion: completion)
     }

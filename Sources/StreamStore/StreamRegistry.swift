@@ -113,11 +113,15 @@ package final class StreamRegistry {
 
   /// Completes the stream. Calls `completion` first, and then the actions that wait for the end.
   ///
-  /// - Parameter isLive: whether the length of the stream was not announced.
-  func finish(_ stream: any StoredStream, isLive: Bool, completion: @escaping (UnfinishedStream?) -> Void) {
+  /// - Parameters:
+  ///   - isLive: whether the length of the stream was not announced.
+  ///   - sha256: the SHA-256 of its whole recording as it was received; nil if it is unknown.
+  func finish(
+    _ stream: any StoredStream, isLive: Bool, sha256: [UInt8]?, completion: @escaping (UnfinishedStream?) -> Void
+  ) {
     if !stream.isComplete, let error = distrusted[stream.name] { return completion(UnfinishedStream(error: error)) }
     finishing.begin(stream.name)
-    stream.finish(.complete(isLive: isLive), on: loop) { [self] failure in
+    stream.finish(.complete(isLive: isLive, sha256: sha256), on: loop) { [self] failure in
       if failure == nil {
         // A complete stream is no longer managed here.
         limits.accounts?.remove(stream.name)

@@ -131,6 +131,11 @@ extension StreamStoreHandler: KeepingRequestHandler {
 
   package func checkFile() throws(SystemError) { try stream?.check() }
 
+  package func end(sha256: [UInt8]?) {
+    uploadSHA256 = sha256
+    end()
+  }
+
   package func describe(_ fields: HeaderFields) {
     guard let stream, !stream.isComplete,
       let description = fields.single("stream-description").flatMap({ StreamDescription(parsing: $0) })

@@ -28,6 +28,8 @@ package final class StreamStoreHandler: StreamWorker {
   private(set) var stream: (any StoredStream)?
   /// The digest that a plain request states for its content, if any.
   private(set) var digest: ContentDigest?
+  /// The SHA-256 of the whole body of an upload, as its resource knows it; nil if it is unknown.
+  var uploadSHA256: [UInt8]?
   /// Where the closed recordings of the stream end, in stream offsets.
   private var closedEnd: UInt64 = 0
   private var saysSplitFailure = false
@@ -252,7 +254,7 @@ package final class StreamStoreHandler: StreamWorker {
     leave(stream)
     // Determined before the stream ends, because it has no holder afterwards.
     let isNew = stream.isNew || holder?.ownsFile == true
-    registry.finish(stream, isLive: isLive) { [self] failure in
+    registry.finish(stream, isLive: isLive, sha256: receivedSHA256(of: stream)) { [self] failure in
       guard let failure else {
         reportEnd(stream)
         // An upload may have made the file long ago, even with an earlier server.
@@ -265,6 +267,12 @@ package final class StreamStoreHandler: StreamWorker {
       if !isUpload, !stream.isComplete, !error.isForeignChange, !error.isShortage { return refuseEnd(stream, error) }
       fail(stream, .disk(error))
     }
+  }
+
+  /// The SHA-256 of a recording as it was received; nil if it is unknown, or if the body is not the whole recording.
+  private func receivedSHA256(of stream: any StoredStream) -> [UInt8]? {
+    guard state.offset == 0, stream.start == 0, state.keptCount == stream.length else { return nil }
+    return isUpload ? uploadSHA256 : digest?.sha256
   }
 
   /// The content of a plain request does not match the request's digest. None of it stays.
