@@ -200,7 +200,9 @@ final class CollectedUpload: RecordingHolder, Exchange {
   func describe(_ text: String) { handler?.describe(["stream-description": text]) }
 
   /// Gives the recording its final name after all bytes were stored. Call it after ``open(_:)``.
-  func complete(_ completion: @escaping (Outcome) -> Void) {
+  ///
+  /// - Parameter sha256: the SHA-256 of the whole upload; nil if it is unknown.
+  func complete(sha256: [UInt8]?, _ completion: @escaping (Outcome) -> Void) {
     guard let handler else { return completion(.later("another upload continues the stream")) }
     guard handler.bodyEnd != .outgrown else {
       // As with a server.
@@ -210,7 +212,7 @@ final class CollectedUpload: RecordingHolder, Exchange {
       if outcome == .done { handler.end(.leave, for: self) }
       completion(outcome)
     }
-    handler.end()
+    handler.end(sha256: sha256)
   }
 
   // MARK: Ends

@@ -85,6 +85,7 @@ final class Collection {
 
   /// Starts to read.
   func start() {
+    awaitComparisons()
     lastRead = checkpoints.latest.sequence
     read(after: lastRead, checkpoints.latest.mark)
     armSilence()
@@ -292,11 +293,14 @@ final class Collection {
   /// Called when the upload's stream is complete and synced, including the bytes of other uploads.
   func completed(_ upload: CollectedUpload) {
     guard purges else { return }
+    let proof = store.proof(of: upload.name)
+    if proof == .damaged { return keepMessages(of: upload.name.base, because: proof) }
+    let awaited = proof == .pending ? upload.name.base : nil
     for other in uploads.values
     where other.name == upload.name && other.origin.owner == upload.origin.owner && other.phase == .open
       && other.appliedSequence > 0
     {
-      pendingPurges.append(.init(token: other.token, sequence: other.appliedSequence))
+      pendingPurges.append(.init(token: other.token, sequence: other.appliedSequence, awaited: awaited))
     }
   }
 
@@ -369,6 +373,7 @@ final class Collection {
     guard MonotonicInstant.now - lastMaintenance > .seconds(60) else { return }
     lastMaintenance = .now
     store.finishUnfinished()
+    judgePurges()
   }
 
   // MARK: Purging
@@ -381,9 +386,7 @@ final class Collection {
 
   /// Removes messages that may be removed according to the checkpoint, of one upload after another.
   private func purge() {
-    guard isLogKnown, !isPurging,
-      let purge = checkpoints.latest.purges.first(where: { pendingPurges.contains($0) })
-    else { return }
+    guard isLogKnown, !isPurging, let purge = pendingPurges.first(where: { mayStart($0) }) else { return }
     isPurging = true
     LogPurge(stream, purge).start { [self] answer in
       isPurging = false
@@ -398,6 +401,59 @@ final class Collection {
         purgeError = "\(error)"
       }
     }
+  }
+
+  /// Whether the checkpoint states the purge, and nothing is awaited any more.
+  private func mayStart(_ purge: CollectorCheckpoint.Purge) -> Bool {
+    purge.awaited == nil
+      && checkpoints.latest.purges.contains { $0.token == purge.token && $0.sequence == purge.sequence }
+  }
+
+  // MARK: Damaged recordings
+
+  /// Waits for the comparisons of stored bytes with the received ones. The log may have the only copy of the received
+  /// bytes.
+  private func awaitComparisons() {
+    // Used only on the loop's thread.
+    nonisolated(unsafe) let collection = self
+    store.reportSidecars { [loop] name, proof in
+      loop.execute { collection.judgePurges(of: name.fileBase, proof) }
+    }
+    judgePurges()
+  }
+
+  /// Decides about the purges that wait for a comparison. It may have ended under an earlier collector.
+  private func judgePurges() {
+    for base in Set(pendingPurges.compactMap(\.awaited)) {
+      judgePurges(of: base, store.proof(of: StreamName(base: base)))
+    }
+  }
+
+  private func judgePurges(of base: String, _ proof: RecordingProof) {
+    guard !isStopping, pendingPurges.contains(where: { $0.awaited == base }) else { return }
+    switch proof {
+    case .pending: return
+    case .undisputed:
+      for index in pendingPurges.indices where pendingPurges[index].awaited == base {
+        pendingPurges[index].awaited = nil
+      }
+      purge()
+    case .damaged, .unknown:
+      pendingPurges.removeAll { $0.awaited == base }
+      keepMessages(of: base, because: proof)
+    }
+    // The recording and its sidecar may be moved away before the next collector starts.
+    armCheckpoint()
+  }
+
+  private func keepMessages(of base: String, because proof: RecordingProof) {
+    let reason =
+      proof == .damaged
+      ? "its stored bytes differ from the received ones"
+      : "its sidecar is missing, so its stored bytes cannot be compared with the received ones"
+    warn(
+      "the messages of \(base) stay in the log, because \(reason). Collect the log into another directory, and purge "
+        + "the messages when you have the recording.")
   }
 
   // MARK: Silence

@@ -44,6 +44,9 @@ struct CollectorCheckpoint: Equatable, Sendable {
     var token: String
     /// The first one that is kept.
     var sequence: UInt64
+    /// The recording whose stored bytes must be compared with the received ones before: its name without extension.
+    /// Nil if nothing is awaited.
+    var awaited: String?
   }
 
   /// A message of the log.
@@ -97,7 +100,11 @@ struct CollectorCheckpoint: Equatable, Sendable {
         ("length", .integer(Int64(clamping: $0.length))),
       ])
     }
-    lines += purges.map { Line([("purge", .string($0.token)), ("before", .integer(Int64(clamping: $0.sequence)))]) }
+    lines += purges.map { purge in
+      Line(
+        [("purge", .string(purge.token)), ("before", .integer(Int64(clamping: purge.sequence)))]
+          + (purge.awaited.map { [("awaits", .string($0))] } ?? []))
+    }
     lines += omissions.map {
       Line([("omitted", .string($0.base)), ("from", .integer(Int64(clamping: $0.sequence)))])
     }
@@ -126,7 +133,7 @@ struct CollectorCheckpoint: Equatable, Sendable {
       } else if let base = line.string("file"), let part = line.count("part"), let length = line.count("length") {
         files.append(File(base: base, part: Int(clamping: part), length: length))
       } else if let token = line.string("purge"), let sequence = line.count("before") {
-        purges.append(Purge(token: token, sequence: sequence))
+        purges.append(Purge(token: token, sequence: sequence, awaited: line.string("awaits")))
       } else if let base = line.string("omitted"), let sequence = line.count("from") {
         omissions.append(Omission(base: base, sequence: sequence))
       } else {

@@ -120,7 +120,8 @@ final class StreamLane {
     if !bytes.isEmpty, case let outcome = upload.keep(bytes), outcome != .done { return ended(outcome, item) }
     if let text = item.message.content["Stream-Description"], entry.offset > 0 { upload.describe(text) }
     guard entry.isComplete else { return finish(item, entry) }
-    upload.complete { [self] outcome in
+    // A log that has lost messages may end the upload before bytes that are stored already.
+    upload.complete(sha256: upload.offset == entry.end ? entry.sha256 : nil) { [self] outcome in
       if outcome == .done {
         upload.appliedSequence = item.message.sequence
         collection.completed(upload)

@@ -48,6 +48,11 @@ package struct LogEntry: Equatable, Sendable {
 
   /// The number of bytes of the upload up to the end of this message.
   package var end: UInt64 { offset + count }
+  /// The SHA-256 of the whole upload. Nil if it is unknown. Servers have verified it if the upload is complete.
+  package var sha256: [UInt8]? {
+    let value = digest.flatMap { DigestField(parsing: $0) }?[DigestAlgorithm.sha256.name]
+    return value.flatMap { Digest(.sha256, bytes: $0) }?.bytes
+  }
   /// The same offsets, counted from the first byte of the stream.
   var streamOffset: UInt64 { streamStart + offset }
   var streamEnd: UInt64 { streamStart + end }

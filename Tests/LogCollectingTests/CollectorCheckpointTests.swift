@@ -24,7 +24,8 @@ struct CollectorCheckpointTests {
           token: "t\(index)", origin: origin, segmentStart: number(), offset: number(), ownsFile: random.chance(50),
           phase: phases[index % 3]))
       checkpoint.files.append(.init(base: "k-s\(index)", part: index + 1, length: number()))
-      checkpoint.purges.append(.init(token: "t\(index)", sequence: number()))
+      let awaited = random.chance(50) ? "k-s\(index)" : nil
+      checkpoint.purges.append(.init(token: "t\(index)", sequence: number(), awaited: awaited))
     }
     if random.chance(50) {
       checkpoint.applied = .init(sequence: number(), mark: "p-1.3 00000000")
