@@ -35,14 +35,23 @@ final class CheckpointWriter {
   private(set) var latest: CollectorCheckpoint
   /// Messages since the last checkpoint, with their marks.
   private var messages: [(sequence: UInt64, mark: String)] = []
-  /// The last message up to which all were applied or omitted.
+  /// The last message up to which all were applied, omitted, or wait in a lane.
   private var reached: CollectorCheckpoint.Position
   /// Streams with growing recordings, and their synced lengths.
   private var growing: [StreamName: GrowthExtent] = [:]
   /// Streams whose recordings have changed since the last checkpoint.
   private var dirty: Set<StreamName> = []
+  /// Those of them that have got bytes.
+  private var uncovered: Set<StreamName> = []
+  /// Whether a message was applied since the last checkpoint.
+  private var hasApplied = false
   /// What the checkpoint that is being written contains: changed recordings, and the last message that counts.
-  private var pending: (dirty: Set<StreamName>, message: (sequence: UInt64, mark: String)?) = ([], nil)
+  private var pending = Pending()
+  private struct Pending {
+    var dirty: Set<StreamName> = []
+    var uncovered: Set<StreamName> = []
+    var message: (sequence: UInt64, mark: String)?
+  }
   /// Streams that an upload has left since the last checkpoint. Their recordings may be removed or closed.
   private var left: Set<StreamName> = []
   /// Growing recordings without an upload, which the registry will close eventually. The next checkpoints examine them.
@@ -83,24 +92,33 @@ final class CheckpointWriter {
     latest.omissions = []
   }
 
-  /// Called when a recording of the stream has changed.
+  /// Called when bytes of the stream are stored.
+  func stored(_ name: StreamName) {
+    dirty.insert(name)
+    uncovered.insert(name)
+  }
+
+  /// Called when a recording of the stream has ended.
   func touched(_ name: StreamName) { dirty.insert(name) }
+
+  /// Called when a message was applied.
+  func applied() { hasApplied = true }
 
   /// Called when an upload of the stream is over or cannot be stored.
   func uploadLeft(_ name: StreamName) { left.insert(name) }
 
   /// Whether something has changed since the last checkpoint.
-  var isDue: Bool { !messages.isEmpty || !dirty.isEmpty }
+  var isDue: Bool { !messages.isEmpty || !dirty.isEmpty || hasApplied }
 
   /// Whether the last checkpoint covers everything.
   var coversAll: Bool { !isDue && !isWriting }
 
   /// Whether the last checkpoint covers all stored bytes of the stream.
-  func covers(_ name: StreamName) -> Bool { !dirty.contains(name) && !isWriting }
+  func covers(_ name: StreamName) -> Bool { !uncovered.contains(name) && !isWriting }
 
   // MARK: Writing
 
-  /// Announces a checkpoint. Call ``write(_:_:appliedBefore:exceptLast:_:)`` next, when no recording is being closed.
+  /// Announces a checkpoint. Call ``write(_:_:waiting:exceptLast:_:)`` next, when no recording is being closed.
   func begin() { isWriting = true }
 
   /// Measures the recordings, syncs those that have grown, and then writes a checkpoint.
@@ -108,21 +126,23 @@ final class CheckpointWriter {
   /// - Parameters:
   ///   - uploads: the unfinished uploads.
   ///   - purges: the messages that may be removed from the log according to the checkpoint.
-  ///   - sequence: the first message that waits in a lane. All earlier ones are applied.
+  ///   - waiting: the streams with messages that are not applied, and the first of these messages.
   ///   - exceptLast: whether the last received message is in no lane yet, because its upload is being looked up.
   ///   - completion: called when the checkpoint is on disk, and otherwise with each error of the disk, perhaps at once.
   func write(
-    _ uploads: [CollectedUpload], _ purges: [CollectorCheckpoint.Purge], appliedBefore sequence: UInt64,
+    _ uploads: [CollectedUpload], _ purges: [CollectorCheckpoint.Purge], waiting: [StreamName: UInt64],
     exceptLast: Bool, _ completion: @escaping (Outcome) -> Void
   ) {
     do throws(SystemError) { try measure(uploads) } catch { return conclude(Outcome(error), completion) }
     var checkpoint = CollectorCheckpoint(stream: latest.stream, created: latest.created, partition: latest.partition)
-    (checkpoint.sequence, checkpoint.mark) = takeApplied(before: sequence, exceptLast: exceptLast)
-    omitted.describe(in: &checkpoint, with: uploads, reached: reached)
+    (checkpoint.sequence, checkpoint.mark) = takeReceived(waiting, exceptLast: exceptLast)
+    omitted.describe(in: &checkpoint, with: uploads, waiting: waiting, reached: reached)
     checkpoint.files = growing.map { .init(base: $0.key.base, part: $0.value.part, length: $0.value.length) }
     checkpoint.purges = purges
     let unsynced = dirty.filter { growing[$0] != nil }
     (pending.dirty, dirty) = (dirty, [])
+    (pending.uncovered, uncovered) = (uncovered, [])
+    hasApplied = false
     synchronize(Array(unsynced)) { [self, checkpoint] error in
       if let error { return completion(.failed(error)) }
       write(checkpoint, completion)
@@ -152,14 +172,20 @@ final class CheckpointWriter {
     do throws(SystemError) { return try store.growth(of: name) != nil } catch { return true }
   }
 
-  /// Removes the applied messages. Returns the last message that the next collector need not read.
-  private func takeApplied(before sequence: UInt64, exceptLast: Bool) -> (sequence: UInt64, mark: String) {
-    let applied = messages.dropLast(exceptLast ? 1 : 0).prefix { $0.sequence < sequence }
-    pending.message = applied.last
-    messages.removeFirst(applied.count)
-    if let last = applied.last { reached = .init(sequence: last.sequence, mark: last.mark) }
-    let counted = applied.last(where: { omitted.isBeforeAll($0.sequence) })
-    return counted ?? (sequence: latest.sequence, mark: latest.mark)
+  /// Removes the received messages. Returns the last message that the next collector need not read.
+  private func takeReceived(
+    _ waiting: [StreamName: UInt64], exceptLast: Bool
+  ) -> (sequence: UInt64, mark: String) {
+    let taken = messages.dropLast(exceptLast ? 1 : 0)
+    pending.message = taken.last
+    messages.removeFirst(taken.count)
+    if let last = taken.last { reached = .init(sequence: last.sequence, mark: last.mark) }
+    let first = waiting.values.min() ?? .max
+    func isBeforeAll(_ sequence: UInt64) -> Bool { sequence < first && omitted.isBeforeAll(sequence) }
+    if let counted = taken.last(where: { isBeforeAll($0.sequence) }) { return counted }
+    // The messages before it may be in no list any more, because they waited during earlier checkpoints.
+    if isBeforeAll(reached.sequence) { return (sequence: reached.sequence, mark: reached.mark) }
+    return (sequence: latest.sequence, mark: latest.mark)
   }
 
   private func synchronize(_ names: [StreamName], _ completion: @escaping (SystemError?) -> Void) {
@@ -204,9 +230,11 @@ final class CheckpointWriter {
     if case .postponed = outcome {
       // The next checkpoint contains them. Of the messages, only the last one counts.
       dirty.formUnion(pending.dirty)
+      uncovered.formUnion(pending.uncovered)
+      hasApplied = true
       if let message = pending.message { messages.insert(message, at: 0) }
     }
-    pending = ([], nil)
+    pending = Pending()
     completion(outcome)
   }
 }

@@ -15,8 +15,9 @@ internal import StreamStore
 /// the repeated bytes, as the store does with all stored bytes. A message is removed from the log only if the
 /// checkpoint states that its recording is complete and synced.
 final class Collection {
-  /// The maximum number of requested messages in flight. A message has up to 256 KiB.
-  private static let window = 64
+  /// The maximum number of messages that a reader has requested and that neither are applied nor wait in a lane. A
+  /// message has up to 256 KiB.
+  static let window = 64
   private static let checkpointPause = Duration.seconds(1)
   /// The time before another checkpoint after one that could not be written.
   private static let retryPause = Duration.seconds(2)
@@ -40,10 +41,16 @@ final class Collection {
   /// Uploads of other partitions, and those whose first message is missing.
   private var skipped: Set<String> = []
   private var lanes: [StreamName: StreamLane] = [:]
+  /// The streams of unfinished uploads all of whose messages have to be read again, by token.
+  private var unread: [String: StreamName] = [:]
+  private lazy var backlogs = BacklogReader(self, stream, created: checkpoints.latest.created)
+  private var laneMemory = LaneMemory()
   /// Messages that were read and are in no lane yet.
   private var inbox: [StoredMessage] = []
   /// The sequence of the last message that was read.
   private var lastRead: UInt64 = 0
+  /// The sequence of the last message that was passed to its lane, or passed over.
+  private(set) var lastDistributed: UInt64 = 0
   private var isLookingUp = false
   private var isPurging = false
   /// The last reported error of a purge.
@@ -87,6 +94,7 @@ final class Collection {
   func start() {
     awaitComparisons()
     lastRead = checkpoints.latest.sequence
+    lastDistributed = lastRead
     read(after: lastRead, checkpoints.latest.mark)
     armSilence()
   }
@@ -104,12 +112,12 @@ final class Collection {
   }
 
   /// Each message of a server has a different one.
-  private static func mark(_ message: StoredMessage) -> String {
+  static func mark(_ message: StoredMessage) -> String {
     let text = "\(message.content["Sluice-Publisher"] ?? "") \(message.content["Sluice-CRC32"] ?? "")"
     return String(decoding: text.utf8.filter { (0x20...0x7E).contains($0) }.prefix(200), as: UTF8.self)
   }
 
-  private func happened(_ event: MessageReader.Event) {
+  func happened(_ event: MessageReader.Event) {
     guard !isStopping else { return }
     switch event {
     case .message(let message, let pending):
@@ -143,8 +151,10 @@ final class Collection {
         + "beginning.")
     checkpoints.rewind()
     // Messages that were not collected may have these sequences.
-    (pendingPurges, isLogKnown, lastRead) = ([], false, 0)
+    (pendingPurges, isLogKnown, lastRead, lastDistributed, unread) = ([], false, 0, 0, [:])
     for upload in uploads.values { upload.link = nil }
+    backlogs.stop()
+    for lane in lanes.values { endBacklog(of: lane) }
     read(after: 0, "")
   }
 
@@ -159,7 +169,7 @@ final class Collection {
   }
 
   /// The brokers have lost messages that an earlier collector has applied.
-  private func lostApplied() {
+  func lostApplied() {
     reader?.stop()
     inbox = []
     rewind()
@@ -173,11 +183,16 @@ final class Collection {
       checkpoints.received(message.sequence, Self.mark(message))
       armCheckpoint()
       distribute(message)
+      if !isLookingUp { lastDistributed = message.sequence }
     }
   }
 
+  private func token(of message: StoredMessage) -> String {
+    String(message.subject.dropFirst(stream.name.utf8.count + 1))
+  }
+
   private func distribute(_ message: StoredMessage) {
-    let token = String(message.subject.dropFirst(stream.name.utf8.count + 1))
+    let token = self.token(of: message)
     guard UploadToken.isValid(token) else {
       if token != UploadLog.ticks, token != UploadLog.barriers {
         warn("message \(message.sequence) of the log was not written by a server")
@@ -187,6 +202,10 @@ final class Collection {
     let entry = LogEntry(message.content)
     if skipped.contains(token) {
       if entry?.isLast == true { skipped.remove(token) }
+      return passOver()
+    }
+    if unread[token] != nil {
+      if entry?.isLast == true { unread[token] = nil }
       return passOver()
     }
     if let name = checkpoints.omitted.stream(ofToken: token) { return omit(token, name, message, entry) }
@@ -201,7 +220,14 @@ final class Collection {
     }
     // It ends an upload without stored bytes, or a complete one.
     if entry.deactivation != nil, entry.count == 0 { return passOver() }
-    if let origin = UploadOrigin(entry, message.content) { return admit(token, origin, message, entry) }
+    if let origin = UploadOrigin(entry, message.content) {
+      guard lanes[origin.name]?.backlog == nil else {
+        // The whole upload is read again.
+        if !entry.isLast { unread[token] = origin.name }
+        return passOver()
+      }
+      return admit(token, origin, message, entry)
+    }
     lookUp(token, message, entry)
   }
 
@@ -233,6 +259,8 @@ final class Collection {
         }
       }
       isLookingUp = false
+      // After a loss of the brokers, it is a message of the former log.
+      lastDistributed = min(message.sequence, lastRead)
       distribute()
     }
   }
@@ -252,11 +280,17 @@ final class Collection {
   }
 
   private func add(_ message: StoredMessage, _ entry: LogEntry?, to upload: CollectedUpload) {
+    let lane = lanes[upload.name] ?? StreamLane(self, upload.name)
+    lanes[upload.name] = lane
+    lane.add(item(message, entry, of: upload, from: reader))
+  }
+
+  private func item(
+    _ message: StoredMessage, _ entry: LogEntry?, of upload: CollectedUpload, from reader: MessageReader?
+  ) -> StreamLane.Item {
     upload.lastActivity = .now
     if upload.isLive { armSilence() }
-    let lane = lanes[upload.name] ?? StreamLane(self)
-    lanes[upload.name] = lane
-    lane.add(.init(upload: upload, entry: entry, message: message))
+    return .init(upload: upload, entry: entry, message: message, reader: reader)
   }
 
   /// Leaves a message to the next collector, because the records of its stream cannot be read.
@@ -273,18 +307,88 @@ final class Collection {
 
   private func passOver() { reader?.want(1) }
 
+  // MARK: Reading again
+
+  /// The item of a message that was read again. Nil if its stream is not wanted.
+  func item(
+    again message: StoredMessage, from reader: MessageReader?, ifWanted isWanted: (StreamName) -> Bool
+  ) -> StreamLane.Item? {
+    let token = self.token(of: message)
+    if let upload = uploads[token] {
+      return isWanted(upload.name) ? item(message, LogEntry(message.content), of: upload, from: reader) : nil
+    }
+    // Other messages of unknown uploads belong to other streams, or their beginning is no longer in the log.
+    guard UploadToken.isValid(token), let entry = LogEntry(message.content),
+      entry.deactivation == nil || entry.count > 0, let origin = UploadOrigin(entry, message.content),
+      isWanted(origin.name)
+    else { return nil }
+    unread[token] = nil
+    let upload = CollectedUpload(token, origin, at: entry.offset, registry: registry, loop: loop, emit: emit)
+    uploads[token] = upload
+    return item(message, entry, of: upload, from: reader)
+  }
+
+  /// Called when these lanes have got all messages that were distributed.
+  func caughtUp(_ served: [StreamLane]) {
+    for lane in served { endBacklog(of: lane) }
+    unread = unread.filter { lanes[$0.value]?.backlog != nil }
+    serveBacklogs()
+  }
+
+  private func endBacklog(of lane: StreamLane) {
+    lane.endBacklog()
+    if lane.isEmpty { lanes[lane.name] = nil }
+  }
+
+  /// Reads again for all lanes that have applied what they kept.
+  func serveBacklogs() {
+    if !isStopping { backlogs.serve(lanes.values.filter { $0.isEmpty && $0.backlog != nil }) }
+  }
+
   // MARK: Reports of the lanes
 
   /// Called when a message was applied.
   func applied(_ item: StreamLane.Item, _ lane: StreamLane) {
+    checkpoints.applied()
+    armCheckpoint()
     let isLast = item.entry?.isLast == true
     if isLast { uploads[item.upload.token] = nil }
     if isLast || item.upload.phase == .refused { checkpoints.uploadLeft(item.upload.name) }
-    if lane.isEmpty { lanes[item.upload.name] = nil }
-    reader?.want(1)
+    guard lane.isEmpty else { return }
+    if lane.backlog == nil {
+      lanes[lane.name] = nil
+    } else if !isStopping {
+      backlogs.serve([lane])
+    }
   }
 
-  /// Called when the upload's recording has grown.
+  /// Called when a lane has forgotten messages.
+  func fellBehind(_ lane: StreamLane) { backlogs.leave(lane) }
+
+  /// Whether a waiting lane may keep another message.
+  ///
+  /// - Parameter others: the size of the other messages that the lane keeps. Nil if it keeps none.
+  func keep(_ size: Int, behind others: Int?) -> Bool {
+    let wasFull = laneMemory.isFull
+    let isKept = laneMemory.reserve(size, behind: others)
+    if laneMemory.isFull, !wasFull {
+      warn(
+        "so many streams wait that the collector cannot read the messages of the others. Remove the causes in the "
+          + "earlier warnings.")
+    }
+    return isKept
+  }
+
+  /// Called when a message that a lane has kept is applied.
+  func keepsNoLonger(_ size: Int) { laneMemory.release(size) }
+
+  /// Called when bytes of the upload are stored.
+  func stored(_ upload: CollectedUpload) {
+    checkpoints.stored(upload.name)
+    armCheckpoint()
+  }
+
+  /// Called when the upload's recording has ended.
   func touched(_ upload: CollectedUpload) { checkpoints.touched(upload.name) }
 
   /// Whether the checkpoint covers all stored bytes of the upload's stream.
@@ -327,11 +431,11 @@ final class Collection {
     checkpoints.begin()
     // This waits for recordings that are being closed, and for those whose streams continue in others.
     registry.whenNothingFinishes { [self] in
-      let firstOpen = lanes.values.compactMap(\.firstSequence).min() ?? .max
+      let waiting = lanes.compactMapValues(\.firstSequence)
       isHolding = isStopping
       // This comes first, because the end of a recording also syncs it, and the kernel reports an error only once.
       checkpoints.write(
-        Array(uploads.values), pendingPurges, appliedBefore: firstOpen, exceptLast: isLookingUp
+        Array(uploads.values), pendingPurges, waiting: waiting, exceptLast: isLookingUp
       ) { [self] outcome in concluded(outcome) }
       for lane in Array(lanes.values) { lane.proceed() }
     }
@@ -509,6 +613,7 @@ final class Collection {
     guard !isStopping else { return }
     isStopping = true
     reader?.stop()
+    backlogs.stop()
     for timer in [checkpointTimer, silenceTimer].compactMap(\.self) { loop.cancel(timer) }
     if !checkpoints.isWriting { beginLastRound() }
   }
@@ -522,6 +627,7 @@ final class Collection {
     guard !hasStopped else { return }
     (isStopping, hasStopped, isHolding) = (true, true, true)
     reader?.stop()
+    backlogs.stop()
     checkpoints.stop()
     for upload in uploads.values { upload.park() }
     registry.stop()

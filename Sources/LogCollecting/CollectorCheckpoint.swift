@@ -55,7 +55,7 @@ struct CollectorCheckpoint: Equatable, Sendable {
     var mark: String
   }
 
-  /// A stream whose messages were not applied from one on, because its records cannot be read.
+  /// A stream whose messages were not applied from one on, because its records cannot be read or its messages wait.
   struct Omission: Equatable, Sendable {
     /// The name of its recordings, without part and extension.
     var base: String

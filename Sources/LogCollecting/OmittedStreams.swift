@@ -1,10 +1,11 @@
-// The streams that a collector leaves to the next one, because their records cannot be read. The next collector reads
-// the log from their first message, and passes over the messages of other streams that this one has applied.
+// The streams that a collector leaves to the next one, because their records cannot be read or their messages wait.
+// The next collector reads the log from their first message, and passes over the messages of other streams that this
+// one has applied.
 
 internal import StreamServing
 
 /// The positions of streams in the log. All streams have the same one, except those that this collector or an earlier
-/// one has omitted. A value.
+/// one has omitted, and those whose messages wait at a checkpoint. A value.
 struct OmittedStreams {
   /// The collection changes nothing of them.
   private let names: Set<StreamName>
@@ -103,9 +104,11 @@ struct OmittedStreams {
   ///
   /// - Parameters:
   ///   - others: the unfinished uploads of the other streams.
-  ///   - reached: the last message up to which this collector has applied or omitted all that it has read.
+  ///   - waiting: those of the other streams with messages that are not applied, and the first of these messages.
+  ///   - reached: the last message up to which this collector has applied or omitted all others that it has read.
   func describe(
-    in checkpoint: inout CollectorCheckpoint, with others: [CollectedUpload], reached: CollectorCheckpoint.Position
+    in checkpoint: inout CollectorCheckpoint, with others: [CollectedUpload], waiting: [StreamName: UInt64],
+    reached: CollectorCheckpoint.Position
   ) {
     checkpoint.uploads = others.compactMap(\.checkpoint) + uploads
     var positions = first
@@ -116,6 +119,7 @@ struct OmittedStreams {
         positions[name] = max(sequence, reached.sequence + 1)
       }
     }
+    positions.merge(waiting) { min($0, $1) }
     let omissions = positions.map { CollectorCheckpoint.Omission(base: $0.key.base, sequence: $0.value) }
     checkpoint.omissions = omissions.sorted { $0.base < $1.base }
     checkpoint.applied = positions.isEmpty ? nil : isBehind ? applied : reached

@@ -1,4 +1,5 @@
-// Applies the messages of one stream in their order. Streams do not wait for each other.
+// Applies the messages of one stream in their order. Streams do not wait for each other: a stream that waits keeps a
+// few messages, and the others are read again from the log.
 
 internal import EventLoops
 internal import HTTPMessages
@@ -16,34 +17,113 @@ final class StreamLane {
     /// Nil if the message is damaged.
     var entry: LogEntry?
     var message: StoredMessage
+    /// The reader that has delivered it. It requests another message when this one is applied or set aside.
+    var reader: MessageReader?
+
+    /// An upper bound of its memory, in bytes.
+    fileprivate var size: Int {
+      message.content.headers.reduce(1024 + message.content.payload.count) { $0 + $1.value.utf8.count }
+    }
   }
 
   /// The time before an operation is retried that the disk refused.
   private static let pause = Duration.seconds(2)
 
   private unowned let collection: Collection
+  let name: StreamName
   private var queue: [Item] = []
+  /// The number of messages at the beginning of ``queue`` whose readers have requested others for them, and their size.
+  private var kept = (count: 0, size: 0)
+  /// The sequence of the first message that has to be read again. Nil if all are in ``queue`` or applied.
+  private(set) var backlog: UInt64?
   /// Whether a message is being applied.
   private(set) var isBusy = false
   /// Whether a message waits for its next attempt.
   private var isStuck = false
   /// Whether the next message ends a recording, some bytes of which are in no checkpoint yet.
   private var awaitsCheckpoint = false
+  private var isProceeding = false
   private var complaint: String?
 
-  init(_ collection: Collection) { self.collection = collection }
+  init(_ collection: Collection, _ name: StreamName) {
+    self.collection = collection
+    self.name = name
+  }
 
   var isEmpty: Bool { queue.isEmpty }
-  /// The sequence of the first message that is not applied.
-  var firstSequence: UInt64? { queue.first?.message.sequence }
+  /// The sequence of the first message that is not applied. After a loss of the brokers, the queue may contain messages
+  /// of the former log and of the present one.
+  var firstSequence: UInt64? { [queue.lazy.map(\.message.sequence).min(), backlog].compactMap(\.self).min() }
 
+  /// Adds the next message of the stream.
   func add(_ item: Item) {
+    guard backlog == nil else {
+      item.reader?.want(1)
+      return
+    }
+    append(item)
+  }
+
+  /// Adds a message that was read again, which is the first one from ``backlog`` on.
+  func addAgain(_ item: Item) {
+    backlog = item.message.sequence + 1
+    append(item)
+  }
+
+  /// Called when the stream has no messages from ``backlog`` on that others have read, or when the log is read again
+  /// from its beginning.
+  func endBacklog() { backlog = nil }
+
+  private func append(_ item: Item) {
     queue.append(item)
     proceed()
+    if isStuck || awaitsCheckpoint { setAside() }
   }
+
+  // MARK: Waiting
+
+  /// Lets the readers request other messages for those that wait here. The lane forgets messages beyond its share.
+  /// They are read again later.
+  private func setAside() {
+    while kept.count < queue.count {
+      let item = queue[kept.count]
+      let size = item.size
+      // The lane cannot continue without its first message. If there is no memory for it, the reader requests no other
+      // one for it.
+      guard collection.keep(size, behind: kept.count == 0 ? nil : kept.size) else {
+        return forget(from: max(kept.count, 1))
+      }
+      kept = (kept.count + 1, kept.size + size)
+      item.reader?.want(1)
+    }
+  }
+
+  private func forget(from index: Int) {
+    let forgotten = queue[index...]
+    guard let first = forgotten.lazy.map(\.message.sequence).min() else { return }
+    backlog = min(first, backlog ?? first)
+    queue.removeSubrange(index...)
+    collection.fellBehind(self)
+    for item in forgotten { item.reader?.want(1) }
+  }
+
+  private func removeFirst() {
+    let item = queue.removeFirst()
+    guard kept.count > 0 else {
+      item.reader?.want(1)
+      return
+    }
+    kept = (kept.count - 1, kept.size - item.size)
+    collection.keepsNoLonger(item.size)
+  }
+
+  // MARK: Applying
 
   /// Applies the next message, unless the collection is on hold.
   func proceed() {
+    guard !isProceeding else { return }
+    isProceeding = true
+    defer { isProceeding = false }
     while !isBusy, !isStuck, !awaitsCheckpoint, !collection.isHolding, let item = queue.first {
       isBusy = true
       apply(item)
@@ -61,16 +141,22 @@ final class StreamLane {
     if case .failed(let error) = outcome { return collection.fail(.disk(error)) }
     if case .later(let reason) = outcome {
       isStuck = true
-      if complaint != reason { collection.warn("\(item.upload.name.partial) waits: \(reason)") }
+      if complaint != reason {
+        collection.warn(
+          "\(name.partial) waits: \(reason). Its messages stay in the log, and other streams continue. Remove the "
+            + "cause. The collector tries again every two seconds.")
+      }
       complaint = reason
+      setAside()
       collection.loop.schedule(after: Self.pause) { [weak self] in
         self?.isStuck = false
         self?.proceed()
       }
     } else {
+      if complaint != nil { collection.warn("\(name.partial) waits no longer") }
       complaint = nil
       item.upload.link = item.entry?.link
-      queue.removeFirst()
+      removeFirst()
       collection.applied(item, self)
     }
     collection.laneRests()
@@ -114,7 +200,7 @@ final class StreamLane {
 
   private func store(_ item: Item, _ entry: LogEntry) {
     let upload = item.upload
-    collection.touched(upload)
+    collection.stored(upload)
     let repeated = Int(clamping: upload.offset - min(upload.offset, entry.offset))
     let bytes = item.message.content.payload.dropFirst(repeated)
     if !bytes.isEmpty, case let outcome = upload.keep(bytes), outcome != .done { return ended(outcome, item) }
@@ -136,6 +222,7 @@ final class StreamLane {
     guard !ends || collection.isCovered(upload) else {
       // Otherwise the next collector could find a final recording whose bytes it reads again.
       (isBusy, awaitsCheckpoint) = (false, true)
+      setAside()
       return collection.laneRests()
     }
     upload.appliedSequence = item.message.sequence
