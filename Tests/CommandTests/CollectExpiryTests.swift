@@ -133,6 +133,44 @@ struct CollectExpiryTests {
     }
   }
 
+  @Test("many ends of one stream wait for the same checkpoint, and delay no other stream")
+  func manyEnds() throws {
+    let (broker, directory, events) = (try TestBroker(), try TemporaryDirectory(), try EventLog<ServerEvent>())
+    // All uploads must begin before the first one ends.
+    let server = try Self.server(broker, events, age: .seconds(8))
+    defer {
+      server.shutdown(grace: .zero)
+      server.waitUntilEnded()
+    }
+    let client = try RawClient(server.localAddresses[0])
+    for number in 0..<200 {
+      let fields = ["Upload-Complete: ?0", "Stream-ID: live", "Stream-Offset: \(number)"]
+      try client.request("POST", "/x", fields, body: "x")
+      #expect(try client.final().answer.status == 201)
+    }
+    try events.wait("all ends") { $0.count { $0.stream == "live" && $0.kind == .closed } == 200 ? true : nil }
+    try client.request("POST", "/x", ["Upload-Complete: ?1", "Stream-ID: other"], body: "other")
+    #expect(try client.final().answer.status == 201)
+    let scratch = try TemporaryDirectory()
+    let collector = try TestProcess(
+      "strace",
+      [
+        "-D", "-f", "-qq", "-o", "\(scratch.path)/trace", "-e", "trace=renameat,renameat2", try sluicePath(), "collect",
+        broker.url, "--directory", directory.path,
+      ])
+    try collector.lines.first("the collector to begin") { $0.text.hasPrefix("collecting ") }
+    func checkpointCount() throws -> Int {
+      let trace = String(decoding: try scratch.contents("trace"), as: UTF8.self)
+      return trace.split(separator: "\n").count { $0.contains(".collected~") }
+    }
+    try waitUntil("the other stream is stored") { access("\(directory.path)/x-other.bin", F_OK) == 0 }
+    #expect(try checkpointCount() <= 5)
+    try Self.waitUntilCollected(try Self.newestMessage(broker), in: directory)
+    #expect(try checkpointCount() <= 10)
+    try Self.stop(collector)
+    #expect(try directory.contents("x-live.bin") == Array(repeating: UInt8(ascii: "x"), count: 200))
+  }
+
   @Test(
     "a recording that is closed while another stream cannot be collected is not stored again later",
     arguments: [false, true])

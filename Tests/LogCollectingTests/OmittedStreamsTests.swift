@@ -16,10 +16,17 @@ struct OmittedStreamsTests {
     var reached: CollectorCheckpoint.Position
     /// The last message that the next collector need not read.
     var position: CollectorCheckpoint.Position
+    /// Whether messages are not applied yet, by stream.
+    var waits: [Bool]
+    /// The messages that wait, by stream.
+    private var queues: [[UInt64]]
 
-    init(after checkpoint: CollectorCheckpoint, omitting names: Set<StreamName>, _ applied: [[UInt64]]) {
+    init(
+      after checkpoint: CollectorCheckpoint, omitting names: Set<StreamName>, waiting waits: [Bool],
+      _ applied: [[UInt64]]
+    ) {
       omitted = OmittedStreams(names, after: checkpoint)
-      self.applied = applied
+      (self.applied, self.waits, queues) = (applied, waits, applied.map { _ in [UInt64]() })
       reached = .init(sequence: checkpoint.sequence, mark: checkpoint.mark)
       position = reached
     }
@@ -29,24 +36,35 @@ struct OmittedStreamsTests {
         if omitted.contains(name) {
           omitted.omit("t\(index)", of: name, at: sequence, isLast: false)
         } else {
-          applied[index].append(sequence)
+          queues[index].append(sequence)
         }
       }
       reached = .init(sequence: sequence, mark: "m\(sequence)")
-      if omitted.isBeforeAll(sequence) { position = reached }
+      for index in queues.indices where !waits[index] {
+        applied[index] += queues[index]
+        queues[index] = []
+      }
     }
 
-    func checkpoint() throws -> CollectorCheckpoint {
+    mutating func checkpoint(_ names: [StreamName]) throws -> CollectorCheckpoint {
+      var waiting: [StreamName: UInt64] = [:]
+      for (name, queue) in zip(names, queues) { waiting[name] = queue.first }
+      let first = waiting.values.min() ?? .max
+      while position.sequence < reached.sequence, position.sequence + 1 < first,
+        omitted.isBeforeAll(position.sequence + 1)
+      {
+        position = .init(sequence: position.sequence + 1, mark: "m\(position.sequence + 1)")
+      }
       var checkpoint = CollectorCheckpoint(stream: "sluice", created: "now", partition: "1/1")
       (checkpoint.sequence, checkpoint.mark) = (position.sequence, position.mark)
-      omitted.describe(in: &checkpoint, with: [], reached: reached)
+      omitted.describe(in: &checkpoint, with: [], waiting: waiting, reached: reached)
       let text = try #require(checkpoint.text)
       return try #require(CollectorCheckpoint(parsing: text))
     }
   }
 
   @Test(
-    "each message is applied once, in the order of its stream, whichever streams are omitted and whenever a collector is killed",
+    "each message is applied once, in the order of its stream, whichever streams are omitted or wait, and whenever a collector is killed",
     arguments: Seed.several(100))
   func once(_ seed: Seed) throws {
     var random = seed.generator
@@ -61,13 +79,15 @@ struct OmittedStreamsTests {
       for _ in 0..<count { log.append(Int.random(in: 0..<names.count, using: &random)) }
       var unreadable: Set<StreamName> = []
       if life < lives { for name in names where random.chance(30) { unreadable.insert(name) } }
-      var collector = Collector(after: checkpoint, omitting: unreadable, stored)
+      let waits = names.map { _ in life < lives && random.chance(30) }
+      var collector = Collector(after: checkpoint, omitting: unreadable, waiting: waits, stored)
       for index in Int(checkpoint.sequence)..<log.count {
         // Killed: the next one begins at the last checkpoint.
         if life < lives, random.chance(5) { break }
+        for other in names.indices where random.chance(20) { collector.waits[other] = false }
         collector.read(UInt64(index + 1), of: log[index], names[log[index]])
         guard random.chance(40) || index == log.count - 1 else { continue }
-        (checkpoint, stored) = (try collector.checkpoint(), collector.applied)
+        (checkpoint, stored) = (try collector.checkpoint(names), collector.applied)
         #expect(checkpoint.omissions.count <= names.count)
       }
     }
