@@ -15,7 +15,8 @@ package import PropertyTesting
 /// beyond its written length. ext4 (data=ordered) leaves such files. Each file then has its attribute
 /// `user.sluice.synced`: the last synced value or a later one. The bytes up to the size in a later value exist, because
 /// they were written to the device before the attribute was set. The first value exists in any case if it counts no
-/// bytes, because it is older than the first byte.
+/// bytes, because it is older than the first byte. A file whose attribute was removed has no zeros here, because the
+/// server promises nothing about them.
 package struct PowerCut {
   /// A value of a file's attribute; empty for none.
   private struct Mark {
@@ -227,7 +228,8 @@ package struct PowerCut {
     let mark = later.isEmpty || random.chance(30) ? first : later[Int.random(in: later.indices, using: &random)]
     var certain = synced.content
     if let written, isExtended, mark.size > certain.count { certain = Array(written.prefix(mark.size)) }
-    if let written, isExtended, certain.count < written.count, random.chance(25) {
+    let isMarked = marks[inode]?.last.map { !$0.value.isEmpty } ?? true
+    if let written, isExtended, isMarked, certain.count < written.count, random.chance(25) {
       // Often, none of the later bytes exist.
       let end = random.chance(50) ? certain.count : Int.random(in: certain.count..<written.count, using: &random)
       let count = Int.random(in: 1...(written.count - end), using: &random)

@@ -135,10 +135,10 @@ struct PowerCutTests {
     #expect(plain == ["a", "ab", "abc", "abcd"])
   }
 
-  @Test("an attribute that was removed since the last sync may be back", .enabled(if: hasAttributes))
+  @Test("an attribute that was removed since the last sync may be back, and no zeros follow", .enabled(if: hasAttributes))
   func removedMark() throws {
     let found = try remains(["C 1 7 ROOT/a", "S 2 7 3 1 b 1a", "D 3 ROOT", "X 4 7 0 "], written: "ab")
-    #expect(found == ["a", "ab", "a0", "a b 1", "ab b 1", "a0 b 1"])
+    #expect(found == ["a", "ab", "a b 1", "ab b 1"])
     let synced = try remains(["C 1 7 ROOT/a", "X 2 7 3 b 1", "X 3 7 0 ", "S 4 7 0 1 a", "D 5 ROOT"], written: "a")
     #expect(synced == ["a"])
   }
@@ -149,7 +149,7 @@ struct PowerCutTests {
     let contents = ["", "a", "ab", "0", "00", "a0"]
     #expect(try remains(created, written: "ab") == Set(contents.map { "\($0) b 0" }))
     let removed = try remains(created + ["X 4 7 0 "], written: "ab")
-    #expect(removed == Set(contents.map { "\($0) b 0" } + contents))
+    #expect(removed == Set(contents[..<3].map { "\($0) b 0" } + contents[..<3]))
   }
 
   @Test("fdatasync(2) makes the bytes permanent, and perhaps the attribute", .enabled(if: hasAttributes))
