@@ -52,12 +52,9 @@ final class Collection {
   /// The sequence of the last message that was passed to its lane, or passed over.
   private(set) var lastDistributed: UInt64 = 0
   private var isLookingUp = false
-  private var isPurging = false
-  /// The last reported error of a purge.
-  private var purgeError: String?
-  private var pendingPurges: [CollectorCheckpoint.Purge] = []
-  /// Whether the brokers certainly have the log of the checkpoint.
-  private var isLogKnown = false
+  private lazy var purgeQueue = PurgeQueue(
+    purges ? checkpoints.latest.purges : [], stream, store, checkpoints, warn: { [unowned self] in warn($0) },
+    changed: { [unowned self] in armCheckpoint() })
 
   /// Whether no further message may be applied, because a checkpoint is due.
   private(set) var isHolding = false
@@ -84,7 +81,6 @@ final class Collection {
     assignment = configuration.partition.assignment
     (purges, finishAfter) = (configuration.purges, configuration.finishAfter)
     directory = configuration.directory
-    if purges { pendingPurges = checkpoint.purges }
     for upload in checkpoint.uploads where !omittedStreams.contains(upload.origin.name) {
       uploads[upload.token] = CollectedUpload(upload, registry: registry, loop: loop, emit: emit)
     }
@@ -92,7 +88,7 @@ final class Collection {
 
   /// Starts to read.
   func start() {
-    awaitComparisons()
+    purgeQueue.start(on: loop)
     lastRead = checkpoints.latest.sequence
     lastDistributed = lastRead
     read(after: lastRead, checkpoints.latest.mark)
@@ -121,13 +117,13 @@ final class Collection {
     guard !isStopping else { return }
     switch event {
     case .message(let message, let pending):
-      logIsKnown()
+      purgeQueue.logIsKnown()
       if pending > 0 { currentSince = nil }
       lastRead = message.sequence
       inbox.append(message)
       distribute()
     case .caughtUp:
-      logIsKnown()
+      purgeQueue.logIsKnown()
       if lastRead < checkpoints.omitted.applied.sequence { checkExtent() }
       if currentSince == nil { currentSince = .now }
       guard isInterrupted else { return }
@@ -150,8 +146,8 @@ final class Collection {
       "the brokers have lost messages that were collected. The stored recordings stay, and the log is read again from its "
         + "beginning.")
     checkpoints.rewind()
-    // Messages that were not collected may have these sequences.
-    (pendingPurges, isLogKnown, lastRead, lastDistributed, unread) = ([], false, 0, 0, [:])
+    purgeQueue.rewind()
+    (lastRead, lastDistributed, unread) = (0, 0, [:])
     for upload in uploads.values { upload.link = nil }
     backlogs.stop()
     for lane in lanes.values { endBacklog(of: lane) }
@@ -397,15 +393,11 @@ final class Collection {
   /// Called when the upload's stream is complete and synced, including the bytes of other uploads.
   func completed(_ upload: CollectedUpload) {
     guard purges else { return }
-    let proof = store.proof(of: upload.name)
-    if proof == .damaged { return keepMessages(of: upload.name.base, because: proof) }
-    let awaited = proof == .pending ? upload.name.base : nil
-    for other in uploads.values
-    where other.name == upload.name && other.origin.owner == upload.origin.owner && other.phase == .open
-      && other.appliedSequence > 0
-    {
-      pendingPurges.append(.init(token: other.token, sequence: other.appliedSequence, awaited: awaited))
+    let others = uploads.values.filter { other in
+      other.name == upload.name && other.origin.owner == upload.origin.owner && other.phase == .open
+        && other.appliedSequence > 0
     }
+    purgeQueue.add(others, of: upload.name)
   }
 
   func laneRests() { if isHolding { makeCheckpoint() } }
@@ -435,7 +427,7 @@ final class Collection {
       isHolding = isStopping
       // This comes first, because the end of a recording also syncs it, and the kernel reports an error only once.
       checkpoints.write(
-        Array(uploads.values), pendingPurges, waiting: waiting, exceptLast: isLookingUp
+        Array(uploads.values), purgeQueue.pending, waiting: waiting, exceptLast: isLookingUp
       ) { [self] outcome in concluded(outcome) }
       for lane in Array(lanes.values) { lane.proceed() }
     }
@@ -460,7 +452,7 @@ final class Collection {
     checkpointComplaint = nil
     if isStopping { return isLastRound ? stopNow() : beginLastRound() }
     for lane in Array(lanes.values) { lane.checkpointWritten() }
-    purge()
+    purgeQueue.proceed()
     rest()
     maintain()
     if checkpoints.isDue { armCheckpoint() }
@@ -477,87 +469,7 @@ final class Collection {
     guard MonotonicInstant.now - lastMaintenance > .seconds(60) else { return }
     lastMaintenance = .now
     store.finishUnfinished()
-    judgePurges()
-  }
-
-  // MARK: Purging
-
-  private func logIsKnown() {
-    guard !isLogKnown else { return }
-    isLogKnown = true
-    purge()
-  }
-
-  /// Removes messages that may be removed according to the checkpoint, of one upload after another.
-  private func purge() {
-    guard isLogKnown, !isPurging, let purge = pendingPurges.first(where: { mayStart($0) }) else { return }
-    isPurging = true
-    LogPurge(stream, purge).start { [self] answer in
-      isPurging = false
-      switch answer {
-      case .success:
-        purgeError = nil
-        pendingPurges.removeAll { $0 == purge }
-        self.purge()
-      // The next checkpoint retries it.
-      case .failure(let error):
-        if purgeError != "\(error)" { warn("messages of a collected recording stay in the log: \(error)") }
-        purgeError = "\(error)"
-      }
-    }
-  }
-
-  /// Whether the checkpoint states the purge, and nothing is awaited any more.
-  private func mayStart(_ purge: CollectorCheckpoint.Purge) -> Bool {
-    purge.awaited == nil
-      && checkpoints.latest.purges.contains { $0.token == purge.token && $0.sequence == purge.sequence }
-  }
-
-  // MARK: Damaged recordings
-
-  /// Waits for the comparisons of stored bytes with the received ones. The log may have the only copy of the received
-  /// bytes.
-  private func awaitComparisons() {
-    // Used only on the loop's thread.
-    nonisolated(unsafe) let collection = self
-    store.reportSidecars { [loop] name, proof in
-      loop.execute { collection.judgePurges(of: name.fileBase, proof) }
-    }
-    judgePurges()
-  }
-
-  /// Decides about the purges that wait for a comparison. It may have ended under an earlier collector.
-  private func judgePurges() {
-    for base in Set(pendingPurges.compactMap(\.awaited)) {
-      judgePurges(of: base, store.proof(of: StreamName(base: base)))
-    }
-  }
-
-  private func judgePurges(of base: String, _ proof: RecordingProof) {
-    guard !isStopping, pendingPurges.contains(where: { $0.awaited == base }) else { return }
-    switch proof {
-    case .pending: return
-    case .undisputed:
-      for index in pendingPurges.indices where pendingPurges[index].awaited == base {
-        pendingPurges[index].awaited = nil
-      }
-      purge()
-    case .damaged, .unknown:
-      pendingPurges.removeAll { $0.awaited == base }
-      keepMessages(of: base, because: proof)
-    }
-    // The recording and its sidecar may be moved away before the next collector starts.
-    armCheckpoint()
-  }
-
-  private func keepMessages(of base: String, because proof: RecordingProof) {
-    let reason =
-      proof == .damaged
-      ? "its stored bytes differ from the received ones"
-      : "its sidecar is missing, so its stored bytes cannot be compared with the received ones"
-    warn(
-      "the messages of \(base) stay in the log, because \(reason). Collect the log into another directory, and purge "
-        + "the messages when you have the recording.")
+    purgeQueue.judge()
   }
 
   // MARK: Silence
@@ -614,6 +526,7 @@ final class Collection {
     isStopping = true
     reader?.stop()
     backlogs.stop()
+    purgeQueue.stop()
     for timer in [checkpointTimer, silenceTimer].compactMap(\.self) { loop.cancel(timer) }
     if !checkpoints.isWriting { beginLastRound() }
   }
@@ -628,6 +541,7 @@ final class Collection {
     (isStopping, hasStopped, isHolding) = (true, true, true)
     reader?.stop()
     backlogs.stop()
+    purgeQueue.stop()
     checkpoints.stop()
     for upload in uploads.values { upload.park() }
     registry.stop()

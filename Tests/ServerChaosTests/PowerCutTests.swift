@@ -135,7 +135,9 @@ struct PowerCutTests {
     #expect(plain == ["a", "ab", "abc", "abcd"])
   }
 
-  @Test("an attribute that was removed since the last sync may be back, and no zeros follow", .enabled(if: hasAttributes))
+  @Test(
+    "an attribute that was removed since the last sync may be back, and no zeros follow",
+    .enabled(if: hasAttributes))
   func removedMark() throws {
     let found = try remains(["C 1 7 ROOT/a", "S 2 7 3 1 b 1a", "D 3 ROOT", "X 4 7 0 "], written: "ab")
     #expect(found == ["a", "ab", "a b 1", "ab b 1"])
