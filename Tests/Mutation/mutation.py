@@ -86,6 +86,7 @@ EXEMPT = re.compile(r"C[A-Z]\w+|FoundationUploads|sluice")
 TESTS = {module: [f"{module}Tests"] for module in MODULES} | {
     "Recordings": ["RecordingsTests", "UploadServerTests.VerificationTests"],
     **{part: ["UploadServerTests"] for part in ("ResumableServing", "StreamStore", "StreamServing", "DiskFiles")},
+    "JetStream": ["JetStreamTests", "UploadServerTests.StorageGuardTests", "UploadServerTests.BrokerStorageTests"],
     "UploadClient": ["UploadClientTests", "LiveStreamingTests", "DownloadsTests"],
     "Downloads": ["DownloadsTests", "TransferAgentTests"],
     "TransferClient": ["TransferClientTests", "TransferAgentTests"],

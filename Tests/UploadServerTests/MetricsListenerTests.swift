@@ -66,7 +66,8 @@ struct MetricsListenerTests {
       "sluice_server_stream_events_total{event=\"ended\"} 1", "sluice_server_received_bytes_total 6",
       "sluice_server_stored_bytes_total 6", "sluice_server_acknowledged_bytes_total 6",
       "sluice_server_acknowledgement_delay_seconds_count 2", "sluice_server_errors_total{class=\"malformed\"} 1",
-      "sluice_server_errors_total{class=\"connection_lost\"} 1",
+      "sluice_server_errors_total{class=\"connection_lost\"} 1", "sluice_server_errors_total{class=\"storage\"} 0",
+      "sluice_server_downloads_open 0", "sluice_server_downloaded_bytes_total 0",
     ] { #expect(lines.contains(line), "\(line) in \(answer.body)") }
     #expect(lines.contains { $0.hasPrefix("process_resident_memory_bytes ") && !$0.hasSuffix(" 0") })
     let lags = lines.filter { $0.hasPrefix("sluice_server_event_loop_lag_seconds{") }
