@@ -150,6 +150,26 @@ import Testing
     }
   }
 
+  @Test("if each new upload resource is gone at its first append, the client pauses between them", arguments: [404, 410])
+  func alwaysGone(_ status: Int) {
+    for retries in [false, true] {
+      var client = ClientScript.created(500) { $0.retriesRefusals = retries }
+      var (answers, pauses) = (0, 0)
+      for _ in 0..<200 where client.next != "fail" {
+        switch client.next {
+        case "wait":
+          (answers, pauses) = (0, pauses + 1)
+          client.goOn()
+        case "CREATE": client.answer(201, location: ClientScript.other)
+        default: client.answer(status)
+        }
+        if client.next != "wait" { answers += 1 }
+        #expect(answers < 40)
+      }
+      #expect(retries ? pauses > 40 : client.next == "fail", "\(client.last)")
+    }
+  }
+
   @Test(
     "if a portal has named the upload resource, the 404 of the server creates another",
     arguments: [404, 410], [0, 1, 5, 20])

@@ -113,8 +113,13 @@ extension UploadClientStateMachine {
     let isStuck = !hasProgressed || isOnlyTheEnd && patience.restarts >= Self.maximumDetours
     // A portal may have named an upload resource that never existed. Then the caller limits the time.
     let mayBeFalse = retriesRefusals && !hasAcknowledged && !resource.isProven
-    if patience.detours > Self.maximumDetours, isStuck, !mayBeFalse {
-      return fail(.noProgress(status: status))
+    if patience.detours > Self.maximumDetours, isStuck {
+      guard mayBeFalse else { return fail(.noProgress(status: status)) }
+      // Otherwise, the next creation and its append would follow without a pause, and perhaps for ever.
+      if append != nil {
+        toleratedFailure = .noProgress(status: status)
+        return wait(.offsetRetrieval)
+      }
     }
     if !resource.isProven, !parts.former.isEmpty { return returnToFormer() }
     if hasProgressed { parts.former = [self] }
