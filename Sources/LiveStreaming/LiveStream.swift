@@ -43,6 +43,8 @@ final class LiveStream: @unchecked Sendable {
   var finishTimer: EventLoop.Timer?
   /// The longest time without progress at the end of the stream.
   var finishLimit: Duration?
+  /// The request at the end of the stream that moves nothing, what it had moved, and since when.
+  private var silence: (request: UInt64, traffic: RequestTraffic, since: MonotonicInstant)?
   /// Whether the stream was finished before its start.
   private var finishesAtStart = false
   var hasConnected = false
@@ -265,16 +267,24 @@ final class LiveStream: @unchecked Sendable {
     }
   }
 
-  /// Half the time of ``awaitProgress(within:since:)`` is for the present connection, which may have died silently, and
-  /// half for another one. A plain server may be about to confirm what it has received, and cannot be asked.
+  /// Replaces a request whose connection may have died silently, so that there is time for another one: after half of
+  /// the time if TCP delivers nothing of the request, and in the last eighth if the server answers nothing. A plain
+  /// server may be about to confirm what it has received, and cannot be asked.
   private func replaceSilentRequest(within limit: Duration, since: MonotonicInstant) {
-    guard let request, !trustsTransport, !isSuspended else { return }
-    // A slow network, or a server far away, needs seconds for a response.
+    guard let request, !trustsTransport, !isSuspended, let traffic = request.task.traffic else { return }
+    let now = MonotonicInstant.now
+    guard let before = silence, before.request == request.number, before.traffic == traffic else {
+      silence = (request.number, traffic, now)
+      return
+    }
+    // A slow network needs seconds for a repetition.
     let patience = max(limit / 2, Self.leastPatience)
-    guard MonotonicInstant.now - max(since, request.issued) >= patience else { return }
+    guard now - before.since >= patience, traffic.queued > 0 || now >= since + limit * 7 / 8 else { return }
+    silence = nil
     let sentUpTo = request.sentUpTo
+    request.task.cancelWithConnection()
     dropRequest()
-    let words = "the server has acknowledged nothing for \(Self.text(patience)) at the end of the stream"
+    let words = "nothing has arrived at the server or from it for \(Self.text(patience)) at the end of the stream"
     finished(.failure(UploadError(.timedOut, words)), request, sentUpTo: sentUpTo)
   }
 

@@ -263,11 +263,13 @@ final class CollectedUpload: RecordingHolder, Exchange {
     return response.fields.count("retry-after") > 0 ? .later(reason) : refuse(reason)
   }
 
-  /// A shortage of the disk delays the stream. An error of a stream's files concerns only this upload, because a sender
-  /// can cause it, and must not delay others.
+  /// A shortage of the disk, a missing permission, or something else in the place of a file delays the stream until an
+  /// operator removes the cause. Another error of a stream's files concerns only this upload.
   private func judge(_ error: SystemError) -> Outcome {
     // A recording that was closed meanwhile is missing. The next attempt finds another one.
-    if error.isShortage || error.isMissing || error.isFull && error.code != EFBIG { return .later("\(error)") }
+    if error.isShortage || error.isMissing || error.isObstacle || error.isFull && error.code != EFBIG {
+      return .later("\(error)")
+    }
     if error.code == EIO || error.code == EROFS { return .failed(error) }
     return refuse("\(error)")
   }

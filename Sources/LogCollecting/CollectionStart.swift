@@ -52,7 +52,8 @@ struct CollectionStart {
       do throws(SystemError) {
         try store.undoSplit(name, to: GrowthExtent(part: file.part, length: file.length))
       } catch {
-        throw .disk(error)
+        guard error.isObstacle else { throw .disk(error) }
+        unreadable[name] = error
       }
     }
     // The other thread has ended before they are used.
@@ -79,9 +80,15 @@ struct CollectionStart {
           known.files.map { ($0.base, GrowthExtent(part: $0.part, length: $0.length)) },
           uniquingKeysWith: { _, new in new })
         for (name, _) in left {
-          let missing = try store.rollBack(name, to: extents[name.base])
-          if missing > 0 { losses.append("\(name.partial) has lost \(missing) bytes since they were stored") }
+          do throws(SystemError) {
+            let missing = try store.rollBack(name, to: extents[name.base])
+            if missing > 0 { losses.append("\(name.partial) has lost \(missing) bytes since they were stored") }
+          } catch {
+            guard error.isObstacle else { throw error }
+            unreadable[name] = error
+          }
         }
+        left.removeAll { unreadable[$0.name] != nil }
         var growing: [(name: StreamName, silence: Int64)] = []
         for found in left where try store.growth(of: found.name) != nil { growing.append(found) }
         left = growing

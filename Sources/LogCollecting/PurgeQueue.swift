@@ -48,7 +48,8 @@ final class PurgeQueue {
   /// The recording of these uploads is complete and synced.
   func add(_ uploads: [CollectedUpload], of name: StreamName) {
     let proof = store.proof(of: name)
-    if proof == .damaged { return keep(name.base, because: proof) }
+    // Without a sidecar, an earlier collector may have found damage.
+    if proof == .damaged || proof == .unknown && store.hasSidecars { return keep(name.base, because: proof) }
     let awaited = proof == .pending ? name.base : nil
     pending += uploads.map { .init(token: $0.token, sequence: $0.appliedSequence, awaited: awaited) }
   }

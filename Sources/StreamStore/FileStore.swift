@@ -28,7 +28,7 @@ package final class FileStore: Sendable {
   package let disk: DiskSync
   let files: OpenFiles
   /// Whether each complete recording gets a sidecar, and a finished WAV file its true sizes.
-  let hasSidecars: Bool
+  package let hasSidecars: Bool
   /// The name of the server's software in sidecars.
   let software: String
   /// How live WAV streams are divided into files; nil to divide only those whose senders request it.

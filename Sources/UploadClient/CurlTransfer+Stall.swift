@@ -3,6 +3,17 @@
 internal import CCurl
 internal import EventLoops
 
+/// The bytes that a request has moved so far. If two are equal, nothing has moved in between.
+package struct RequestTraffic: Equatable, Sendable {
+  /// The number of body bytes that libcurl has passed to the connection.
+  var passedOn: UInt64
+  /// The number of bytes of response heads.
+  var heard: Int
+  /// The number of bytes on the connection that the peer's TCP has not acknowledged, and of those that it has.
+  package var queued: UInt64
+  var acknowledged: UInt64
+}
+
 extension CurlTransfer {
   /// Checks periodically until the request is idle or has its response. It costs nothing while the request is idle.
   func watchForStall() {
@@ -26,12 +37,22 @@ extension CurlTransfer {
 
   func lookForStall() -> StallWatch.Look {
     let isWaiting = machine.state == .sending && !isPaused && !task.isSuspended
-    var kernel: StallWatch.Kernel?
-    if isWaiting, multi?.sharesConnections == false, let connection, connection.isOpen {
-      kernel = AcknowledgedBytes.kernel(of: connection.socket)
-    }
     return StallWatch.Look(
-      isWaiting: isWaiting, passedOn: passedOnByteCount, heard: task.responseHeaderByteCount, kernel: kernel)
+      isWaiting: isWaiting, passedOn: passedOnByteCount, heard: task.responseHeaderByteCount,
+      kernel: isWaiting ? kernel : nil)
+  }
+
+  /// How much has moved on the connection in either direction.
+  var traffic: RequestTraffic {
+    RequestTraffic(
+      passedOn: passedOnByteCount, heard: task.responseHeaderByteCount, queued: kernel?.queued ?? 0,
+      acknowledged: kernel?.acknowledged ?? 0)
+  }
+
+  /// Nil if the connection also carries other requests.
+  private var kernel: StallWatch.Kernel? {
+    guard multi?.sharesConnections == false, let connection, connection.isOpen else { return nil }
+    return AcknowledgedBytes.kernel(of: connection.socket)
   }
 
   /// The number of body bytes that libcurl has passed on to the connection. It may retain others.

@@ -188,6 +188,11 @@ final class CurlTransfer: @unchecked Sendable {
 
   func cancel() { finish(with: machine.ended(failure: UploadError(.cancelled, "the upload was cancelled"))) }
 
+  func cancelWithConnection() {
+    _ = sluice_setopt_long(easy, CURLOPT_FORBID_REUSE, 1)
+    cancel()
+  }
+
   func cut() {
     // Nothing needs to be delivered when libcurl closes the socket, so the kernel resets the connection (socket(7)). A
     // shared connection stays open, and must not be reset when it ends.

@@ -92,6 +92,9 @@ public final class UploadTask: Sendable {
   /// and in Debian's earlier versions).
   public static let responseHeaderLimit = 300 * 1024
 
+  /// What the request has moved so far. Nil before its start and after its end. On the session's thread only.
+  package var traffic: RequestTraffic? { transfer.withLock { $0 }?.traffic }
+
   /// Reads the peer's acknowledgements from the kernel, and updates ``acknowledgedByteCount``. It takes one or two
   /// system calls. On the session's thread only.
   package func updateAcknowledged() { transfer.withLock { $0 }?.updateAcknowledged() }
@@ -109,6 +112,9 @@ public final class UploadTask: Sendable {
 
   /// Ends the request at once with ``UploadError/Kind/cancelled``. Any thread.
   public func cancel() { order { $0.cancel() } }
+
+  /// The same, and no other request uses the connection. HTTP/2 would keep it.
+  package func cancelWithConnection() { order { $0.cancelWithConnection() } }
 
   /// Cuts the request's connection like a network failure. The peer receives a reset, and the request ends with
   /// ``UploadError/Kind/connectionLost``. On a shared connection, only the request is reset. Any thread.

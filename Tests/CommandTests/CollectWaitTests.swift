@@ -29,7 +29,8 @@ struct CollectWaitTests {
     private let client: RawClient
     private var location = ""
 
-    init() throws {
+    /// - Parameter refusal: the error of each opening of the recording.
+    init(_ refusal: Int32 = EMFILE) throws {
       (directory, events) = (try TemporaryDirectory(), try EventLog<ServerEvent>())
       let options = BrokerOptions(servers: [broker.url])
       server = try UploadServer(
@@ -39,7 +40,7 @@ struct CollectWaitTests {
       try server.start()
       client = try RawClient(server.localAddresses[0])
       brokers = try BrokerLoop(options)
-      open_gate_fail(EMFILE, "/x-stuck.part")
+      open_gate_fail(refusal, "/x-stuck.part")
     }
 
     /// Lets the recording be opened.
@@ -115,11 +116,13 @@ struct CollectWaitTests {
     }
   }
 
-  @Test("a stream that waits is reported once, delays no others, and is read again when it can be stored")
-  func repaired() async {
+  @Test(
+    "a stream that waits is reported once, delays no others, and is read again when it can be stored",
+    arguments: [EMFILE, EACCES, EPERM, EISDIR])
+  func repaired(_ refusal: Int32) async {
     // A separate process, because the refusals apply to all its threads.
-    await #expect(processExitsWith: .success) {
-      let rig = try WaitRig()
+    await #expect(processExitsWith: .success) { [refusal] in
+      let rig = try WaitRig(refusal)
       let (collector, ended) = try rig.collect()
       try rig.beginStuck()
       try rig.sendOther("a")

@@ -273,24 +273,105 @@ struct LiveStreamerLifeTests {
     #expect(shortest >= limit && shortest <= limit * 3 / 2, "\(times)")
   }
 
-  @Test("if the connection has died silently, another one delivers the rest within half of the limit")
+  @Test("if the server has become silent at the end of a stream, another connection delivers the rest in time")
   func finishOverAnotherConnection() throws {
+    // A busy machine may need longer for it.
+    for seconds in [8, 40] {
+      let summary = try finishesStranded(limit: seconds)
+      if summary.error == nil { return }
+    }
+    Issue.record("no other connection was used in time")
+  }
+
+  /// Finishes a stream whose connection is acknowledged by TCP, and leads nowhere.
+  private func finishesStranded(limit: Int) throws -> StreamSummary {
     let server = try ResumableServer()
     let relay = try SwitchedRelay(to: String(server.url.dropFirst("http://".count)))
-    try withSession { session throws in
+    return try withSession { session throws in
       let source = try PushedSource()
       let stream = try RunningStream(source, session, "http://\(relay.address)/x") { $0.resumable = .always }
       try source.push([UInt8](repeating: 1, count: 1000))
       try waitUntil("the first bytes are stored") { server.upload(0).bytes.count == 1000 }
       try relay.set(.strands)
       try source.push([UInt8](repeating: 2, count: 500))
-      stream.streamer.finish(within: .seconds(10))
+      stream.streamer.finish(within: .seconds(limit))
       let summary = try stream.summary()
-      #expect(summary.error == nil && summary.progress.acknowledged == 1500, "\(summary)")
-      #expect(server.upload(0).bytes.count == 1500)
-      let reason = "the server has acknowledged nothing for 5 s at the end of the stream"
+      guard summary.error == nil else { return summary }
+      #expect(summary.progress.acknowledged == 1500 && server.upload(0).bytes.count == 1500)
+      let reason = "nothing has arrived at the server or from it for \(limit / 2) s at the end of the stream"
       let causes = stream.failures().map { "\($0.cause)" }
       #expect(causes.count == 1 && causes[0].contains(reason), "\(causes)")
+      return summary
+    }
+  }
+
+  /// What the first connection of a stream does after the end of its source, until three quarters of the limit.
+  enum LastConnection: CaseIterable {
+    /// TCP acknowledges nothing any more, so another one is used after half of the limit.
+    case deaf
+    /// The server has all bytes, and answers late.
+    case slow
+    /// The network takes the bytes slowly, and no 104 reports them.
+    case narrow
+  }
+
+  @Test(
+    "at the end of a stream, only a connection that moves nothing is replaced", arguments: LastConnection.allCases)
+  func lastConnection(_ kind: LastConnection) throws {
+    let version = "Upload-Draft-Interop-Version: 8"
+    let limit = 8
+    let total = 300_000
+    let isFinishing = try EventCounter()
+    let connections = try EventLog<Int>()
+    let server = try ScriptedServer(receiveBuffer: 8_192) { connection, number in
+      connections.append(number)
+      if number > 0 {
+        _ = try connection.head()
+        try connection.respond("204 No Content", ["Upload-Offset: 1000", "Upload-Complete: ?0", version])
+        _ = try connection.head()
+        _ = try connection.body()
+        return try connection.respond("200 OK", ["Upload-Offset: \(total)", "Upload-Complete: ?1", version])
+      }
+      _ = try connection.head()
+      try connection.respond("201 Created", ["Location: /u", "Upload-Complete: ?0", version])
+      _ = try connection.head()
+      var count = 0
+      while count < 1000, let chunk = try connection.chunk() { count += chunk.count }
+      if kind == .deaf { try connection.goDeaf() }
+      guard waitUntilReadable(isFinishing.descriptor) else { return }
+      switch kind {
+      case .deaf:
+        _ = connection.readToEnd()
+        return
+      case .slow:
+        _ = try connection.body()
+        poll(nil, 0, Int32(750 * limit))  // not a synchronization: the passing of time is what is tested
+      case .narrow:
+        var last: [UInt8] = []
+        var reads = 0
+        while !last.suffix(5).elementsEqual("0\r\n\r\n".utf8), let piece = try connection.receive(8_000) {
+          last = Array((last + piece).suffix(5))
+          reads += 1
+          guard reads < 36 else { continue }
+          poll(nil, 0, Int32(250 * limit / 12))  // not a synchronization: the passing of time is what is tested
+        }
+      }
+      try connection.respond("200 OK", ["Upload-Offset: \(total)", "Upload-Complete: ?1", version])
+    }
+    try withSession { session throws in
+      let source = try PushedSource()
+      let stream = try RunningStream(source, session, server.url) {
+        $0.resumable = .always
+        $0.request.socket.sendBuffer = 16_384
+      }
+      try source.push([UInt8](repeating: 1, count: 1000))
+      try stream.events.first("its connection") { if case .connected = $0 { true } else { false } }
+      try source.push([UInt8](repeating: 2, count: total - 1000))
+      stream.streamer.finish(within: .seconds(limit))
+      isFinishing.signal()
+      let summary = try stream.summary()
+      #expect(summary.error == nil, "\(summary)")
+      #expect(connections.all.count == (kind == .deaf ? 2 : 1))
     }
   }
 
