@@ -8,8 +8,8 @@ internal import StreamStore
 /// Removes messages that may be removed according to a checkpoint, of one upload after another. Only on the loop's
 /// thread.
 ///
-/// The log may have the only copy of the received bytes. So the messages of a recording whose digest is known stay until
-/// its stored bytes have been compared with it, and for ever if they differ.
+/// The log may have the only copy of the received bytes. So the messages of a recording whose digest is known stay
+/// until its stored bytes have been compared with it, and for ever if they differ.
 final class PurgeQueue {
   private let stream: MessageStream
   private let store: FileStore

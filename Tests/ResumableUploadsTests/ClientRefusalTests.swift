@@ -150,7 +150,8 @@ import Testing
     }
   }
 
-  @Test("if each new upload resource is gone at its first append, the client pauses between them", arguments: [404, 410])
+  @Test(
+    "if each new upload resource is gone at its first append, the client pauses between them", arguments: [404, 410])
   func alwaysGone(_ status: Int) {
     for retries in [false, true] {
       var client = ClientScript.created(500) { $0.retriesRefusals = retries }
