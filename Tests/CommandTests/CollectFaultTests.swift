@@ -14,6 +14,26 @@ import UploadServer
 
 @Suite("Failures of sluice collect")
 struct CollectFaultTests {
+  /// Starts a collector in this process. `ended` receives "stopped" or an error at its end.
+  static func collect(
+    from broker: TestBroker, into directory: TemporaryDirectory, _ events: EventLog<ServerEvent>
+  ) throws -> (collector: LogCollector, ended: EventLog<String>) {
+    let ended = try EventLog<String>()
+    let collector = try LogCollector(
+      .init(brokers: BrokerOptions(servers: [broker.url]), stream: "sluice", directory: directory.path) {
+        events.append($0)
+      })
+    try NamedThread("test collector") {
+      do throws(LogCollectorError) {
+        try collector.run()
+        ended.append("stopped")
+      } catch {
+        ended.append("\(error)")
+      }
+    }.detach()
+    return (collector, ended)
+  }
+
   /// A running server that stores in the log of a broker.
   private static func server(_ broker: TestBroker) throws -> UploadServer {
     let server = try UploadServer(
@@ -71,19 +91,8 @@ struct CollectFaultTests {
       let creation = try RawClient(server.localAddresses[0])
       try creation.request("POST", "/x", ["Upload-Complete: ?0", "Stream-ID: a"], body: "hello")
       guard let location = try creation.final().answer["location"] else { exit(2) }
-      let (events, ended) = (try EventLog<ServerEvent>(), try EventLog<String>())
-      let collector = try LogCollector(
-        .init(brokers: BrokerOptions(servers: [broker.url]), stream: "sluice", directory: directory.path) {
-          events.append($0)
-        })
-      try NamedThread("test collector") {
-        do throws(LogCollectorError) {
-          try collector.run()
-          ended.append("stopped")
-        } catch {
-          ended.append("\(error)")
-        }
-      }.detach()
+      let events = try EventLog<ServerEvent>()
+      let (collector, ended) = try CollectFaultTests.collect(from: broker, into: directory, events)
       func waitForCheckpoint(_ length: Int) throws {
         try waitUntil("the checkpoint has \(length) bytes") {
           let text = String(decoding: try directory.contents(".collected"), as: UTF8.self)

@@ -48,22 +48,8 @@ struct CollectWaitTests {
 
     // MARK: The collector
 
-    /// Starts a collector. The events receive "stopped" or an error at its end.
     func collect() throws -> (collector: LogCollector, ended: EventLog<String>) {
-      let (events, ended) = (events, try EventLog<String>())
-      let collector = try LogCollector(
-        .init(brokers: BrokerOptions(servers: [broker.url]), stream: "sluice", directory: directory.path) {
-          events.append($0)
-        })
-      try NamedThread("test collector") {
-        do throws(LogCollectorError) {
-          try collector.run()
-          ended.append("stopped")
-        } catch {
-          ended.append("\(error)")
-        }
-      }.detach()
-      return (collector, ended)
+      try CollectFaultTests.collect(from: broker, into: directory, events)
     }
 
     /// The number of readers that the brokers know. They forget a reader a minute after its end.

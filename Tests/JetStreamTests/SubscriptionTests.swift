@@ -2,7 +2,6 @@
 
 import BrokerTesting
 import EventLoops
-import Glibc
 import NetworkTesting
 import Testing
 
@@ -58,9 +57,9 @@ struct SubscriptionTests {
     let marked = try EventLog<String>()
     let mark = receiver.subscribe("mark.*") { subject, _ in marked.append(subject) }
     let message = MessageContent(payload: [7])
-    while marked.all.isEmpty {
+    try waitUntil("the broker knows the subscriptions") {
       sender.send(message, to: "mark.begin", reply: "none") { _ in }
-      usleep(10_000)
+      return !marked.all.isEmpty
     }
     for _ in 0..<count { sender.send(message, to: "many", reply: "none") { _ in } }
     try begun.wait("the first message") { $0.first }
