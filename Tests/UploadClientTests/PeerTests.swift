@@ -158,6 +158,52 @@ struct PeerTests {
     }
   }
 
+  @Test(
+    "an end that libcurl reads together with interim responses is detected at once, although no byte can be sent",
+    arguments: [true, false], [1, 3])
+  func endedInPassingWithinBody(isChunked: Bool, responseCount: Int) throws {
+    let isFull = try EventCounter()
+    let mayEnd = try EventCounter()
+    let hasEnded = try EventCounter()
+    let server = try ScriptedServer(receiveBuffer: 65_536) { connection, _ in
+      _ = try connection.head()
+      guard waitUntilReadable(isFull.descriptor) else { return }
+      let response = "HTTP/1.1 104 Upload Resumption Supported\r\n\r\n"
+      try connection.send(String(repeating: response, count: responseCount))
+      guard waitUntilReadable(mayEnd.descriptor) else { return }
+      connection.shutdownWriting()
+      hasEnded.signal()
+      _ = connection.waitForEnd()
+    }
+    try withSession { session in
+      let eventCount = Atomic<Int>(0)
+      let pass: @Sendable () -> Void = {
+        // The connection, the interim responses and the end. epoll had not reported the end when libcurl was called.
+        guard eventCount.wrappingAdd(1, ordering: .relaxed).newValue == 2 else { return }
+        mayEnd.signal()
+        _ = waitUntilReadable(hasEnded.descriptor)
+      }
+      var request = UploadRequest("PUT", server.url)
+      request.socket.sendBuffer = 65_536
+      let running: RunningRequest
+      if isChunked {
+        let upload = try RunningUpload(session, request, also: pass)
+        let block = [UInt8](repeating: 1, count: 65_536)
+        try NamedThread("test feeder") { while (try? upload.body.write(block)) != nil {} }.detach()
+        running = upload.request
+      } else {
+        running = try RunningRequest(session, request, .bytes([UInt8](repeating: 1, count: 10_000_000)), also: pass)
+      }
+      try running.events.first("a connection") { if case .connected = $0 { true } else { false } }
+      let sent = try settled { running.task.sentByteCount }
+      #expect(sent > 0)
+      isFull.signal()
+      let error = try running.failure()
+      #expect(error.description.contains("the peer ended the connection"), "\(error)")
+      #expect(running.interim.count == responseCount)
+    }
+  }
+
   @Test("an early 200 does not acknowledge bytes that the peer did not")
   func earlySuccess() throws {
     let mayAnswer = try EventCounter()
