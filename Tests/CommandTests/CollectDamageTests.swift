@@ -79,4 +79,52 @@ struct CollectDamageTests {
     #expect(try verification.wait() == 4)
     #expect(verification.output.count == 1 && verification.output[0].contains("wrong-digest"), "\(verification.output)")
   }
+
+  /// What a collector finds in the place of the sidecar of a recording that an earlier one has completed.
+  enum LostSidecar: CaseIterable {
+    case missing
+    case illegible
+    /// It is missing, and the collector writes none either.
+    case unwanted
+  }
+
+  @Test(
+    "the messages of a recording stay in the log if it is completed again without its sidecar, unless none is written",
+    arguments: LostSidecar.allCases, [false, true])
+  func completedAgain(_ sidecar: LostSidecar, hasDigest: Bool) throws {
+    let rig = try CollectRig(collectors: 1)
+    let directory = rig.directories[0]
+    let beginning = try directory.contents(".collected")
+    let digest = Digest(.sha256, of: Self.content.span.bytes)
+    let known = ["Repr-Digest: sha-256=:\(digest.base64):", "Upload-Length: \(Self.content.count)"]
+    let token = try Self.upload("a", hasDigest ? known : [], to: rig)
+    try waitUntil("the sidecar is written") { access("\(directory.path)/x-a.sidecar", F_OK) == 0 }
+    rig.collectors[0].signal(SIGKILL)
+    try rig.collectors[0].wait()
+    // As after a kill between the end of the recording and the checkpoint that follows it.
+    try directory.write(".collected", beginning)
+    unlink("\(directory.path)/.x-a.sidecar")
+    #expect(unlink("\(directory.path)/x-a.sidecar") == 0)
+    if sidecar == .illegible { try directory.write("x-a.sidecar", "nonsense\n") }
+    let stream = try BrokerLoop(.init(servers: [rig.broker.url])).open("sluice")
+    let count = try stream.messages(of: token).count
+    #expect(count > 1)
+    let arguments = ["collect", rig.broker.url, "--directory", directory.path, "--partition", "1/1"]
+    let options = sidecar == .unwanted ? ["--no-sidecars"] : []
+    let collector = try sluice(arguments + ["--after-collect", "purge"] + options)
+    if sidecar == .unwanted {
+      try waitUntil("the messages are removed") { try stream.messages(of: token).count == 1 }
+    } else {
+      try collector.lines.first("the reason") {
+        $0.text.contains("the messages of x-a stay in the log, because its sidecar is missing")
+      }
+      // The purge of a later recording shows that no other purge is due.
+      let other = try Self.upload("b", [], to: rig)
+      try waitUntil("the messages of b are removed") { try stream.messages(of: other).count == 1 }
+      #expect(try stream.messages(of: token).count == count)
+    }
+    #expect(try directory.contents("x-a.bin") == Self.content)
+    collector.signal(SIGTERM)
+    #expect(try collector.wait() == 0, "\(collector.errors)")
+  }
 }

@@ -189,6 +189,46 @@ struct CollectFaultTests {
     #expect(rig.output.allSatisfy { !$0.contains("\"event\":\"refused\"") }, "\(rig.output)")
   }
 
+  @Test(
+    "a stream with a folder in the place of a file is left out at the start, and collected when the folder is gone",
+    arguments: [1, 2])
+  func folderAtStart(kills: Int) throws {
+    let rig = try CollectRig(collectors: 1)
+    let directory = rig.directories[0]
+    let lines = ["Upload-Complete: ?0", "Stream-ID: a"]
+    let location = try #require(try rig.send(.log, "POST", "/x", owner: "alice", lines, Array("hello".utf8)).location)
+    try waitUntil("the checkpoint has the recording") {
+      String(decoding: try directory.contents(".collected"), as: UTF8.self).contains("file=\"x-a\", part=1, length=5")
+    }
+    let folder = "\(directory.path)/x-a.gaps"
+    #expect(mkdir(folder, 0o700) == 0)
+    // After the first kill, the rig adds bytes that the log does not contain. After the second, it removes them.
+    for _ in 0..<kills {
+      try rig.restart(0, SIGKILL)
+      try rig.collectors[0].lines.first("the report") {
+        $0.text.contains("cannot collect the stream x-a: ") && $0.text.contains("start the collector again")
+      }
+    }
+    let stored = try directory.contents("x-a.part")
+    #expect(stored == Array((kills == 1 ? "hellonever sent" : "hello").utf8))
+    let more = ["Upload-Complete: ?1", "Upload-Offset: 5", "Content-Type: application/partial-upload"]
+    #expect(try rig.send(.log, "PATCH", location, owner: "alice", more, Array(" world".utf8)).status == 201)
+    // More messages than a collector requests at once.
+    for number in 0..<100 {
+      let lines = ["Upload-Complete: ?1", "Stream-ID: b\(number)"]
+      #expect(try rig.send(.log, "POST", "/x", owner: "alice", lines, Array("\(number)".utf8)).status == 201)
+    }
+    try waitUntil("the other streams are collected") {
+      (0..<100).allSatisfy { access("\(directory.path)/x-b\($0).bin", F_OK) == 0 }
+    }
+    #expect(try directory.contents("x-a.part") == stored)
+    #expect(rmdir(folder) == 0)
+    try rig.restart(0, SIGTERM)
+    try rig.finish()
+    #expect(try directory.contents("x-a.bin") == Array("hello world".utf8))
+    #expect(rig.output.allSatisfy { !$0.contains("\"event\":\"refused\"") }, "\(rig.output)")
+  }
+
   @Test("a collector refuses an upload with a message that does not follow the one before it")
   func changedMessage() throws {
     let rig = try CollectRig(collectors: 1)

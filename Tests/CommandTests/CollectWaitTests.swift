@@ -29,7 +29,7 @@ struct CollectWaitTests {
     private let client: RawClient
     private var location = ""
 
-    /// - Parameter refusal: the error of each opening of the recording.
+    /// - Parameter refusal: the error of each opening of the recording. 0 for none.
     init(_ refusal: Int32 = EMFILE) throws {
       (directory, events) = (try TemporaryDirectory(), try EventLog<ServerEvent>())
       let options = BrokerOptions(servers: [broker.url])
@@ -40,8 +40,11 @@ struct CollectWaitTests {
       try server.start()
       client = try RawClient(server.localAddresses[0])
       brokers = try BrokerLoop(options)
-      open_gate_fail(refusal, "/x-stuck.part")
+      refuse(refusal)
     }
+
+    /// Refuses to open the recording from now on.
+    func refuse(_ error: Int32) { open_gate_fail(error, "/x-stuck.part") }
 
     /// Lets the recording be opened.
     func repair() { open_gate_fail(0, "") }
@@ -77,13 +80,18 @@ struct CollectWaitTests {
     private func finalStatus() throws -> Int { try client.final().answer.status }
 
     /// Sends all of the stream `stuck` except its last piece, in a message per piece.
-    func beginStuck() throws {
+    func sendAllButEnd() throws {
       try client.request("POST", "/x", ["Upload-Complete: ?0", "Stream-ID: stuck"], body: Self.pieces[0])
       location = try client.final().answer["location"] ?? ""
       for (number, piece) in Self.pieces.enumerated().dropFirst().dropLast() {
         try client.patch(location, at: number * 8192, body: piece)
         guard try finalStatus() == 204 else { throw TestFailure("piece \(number) is not stored") }
       }
+    }
+
+    /// The same, and waits until the collector reports that it cannot store it.
+    func beginStuck() throws {
+      try sendAllButEnd()
       try events.first("the report") { $0.reason?.hasPrefix("x-stuck.part waits: ") == true }
     }
 
@@ -151,6 +159,44 @@ struct CollectWaitTests {
       guard !rig.directory.names.contains("x-a.bin") else { exit(6) }
       next.stop()
       guard try nextEnded.wait("the end", { $0.first }) == "stopped" else { exit(7) }
+      try rig.broker.kill()
+      exit(EXIT_SUCCESS)
+    }
+  }
+
+  @Test(
+    "a stream whose recording cannot be opened at the start is left out, and stored by the next collector that can",
+    arguments: [EACCES, EPERM, EISDIR, ENOTDIR])
+  func refusedAtStart(_ refusal: Int32) async {
+    await #expect(processExitsWith: .success) { [refusal] in
+      let rig = try WaitRig(0)
+      let (first, firstEnded) = try rig.collect()
+      try rig.sendAllButEnd()
+      try rig.waitUntilCollected()
+      first.stop()
+      guard try firstEnded.wait("the end", { $0.first }) == "stopped" else { exit(2) }
+      // The remains of a collector that was killed after its last checkpoint.
+      let descriptor = open("\(rig.directory.path)/x-stuck.part", O_WRONLY | O_APPEND | O_CLOEXEC)
+      guard write(descriptor, "never sent", 10) == 10, close(descriptor) == 0 else { exit(3) }
+      let stored = try rig.directory.contents("x-stuck.part")
+      rig.refuse(refusal)
+      let (second, secondEnded) = try rig.collect()
+      func reports(_ words: String) -> Int { rig.events.all.count { $0.reason?.hasPrefix(words) == true } }
+      guard reports("cannot collect the stream x-stuck: ") == 1 else { exit(4) }
+      try rig.sendOther("a")
+      try rig.endStuck()
+      try rig.sendOther("b")
+      second.stop()
+      guard try secondEnded.wait("the end", { $0.first }) == "stopped" else { exit(5) }
+      guard try rig.checkpoint().contains("omitted=\"x-stuck\"") else { exit(6) }
+      rig.repair()
+      guard try rig.directory.contents("x-stuck.part") == stored else { exit(7) }
+      let (third, thirdEnded) = try rig.collect()
+      try rig.waitUntilCollected()
+      guard try rig.directory.contents("x-stuck.bin") == WaitRig.content else { exit(8) }
+      third.stop()
+      guard try thirdEnded.wait("the end", { $0.first }) == "stopped" else { exit(9) }
+      guard reports("cannot collect ") == 1, reports("x-stuck.part waits: ") == 0 else { exit(10) }
       try rig.broker.kill()
       exit(EXIT_SUCCESS)
     }
