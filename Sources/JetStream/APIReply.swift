@@ -1,6 +1,7 @@
 // The JSON answers of JetStream's API, parsed by Jansson, which has been fuzzed extensively.
 
 internal import CJansson
+internal import EventLoops
 
 /// One object of an answer. The document lives as long as any object of it.
 struct APIReply {
@@ -57,6 +58,19 @@ struct APIReply {
   func integer(_ key: String) -> Int64? {
     guard let value = json_object_get(json, key), value.pointee.type == JSON_INTEGER else { return nil }
     return Int64(json_integer_value(value))
+  }
+
+  /// A time in UTC, in nanoseconds since 1970. Brokers omit zeros at the end of its fraction.
+  func time(_ key: String) -> Int64? {
+    guard let text = self.text(key), text.hasSuffix("Z"),
+      let seconds = WallClock(iso8601: String(text.prefix(19)))?.seconds
+    else { return nil }
+    let fraction = text.dropFirst(19).dropLast()
+    let digits = fraction.dropFirst()
+    guard fraction.isEmpty || fraction.first == ".", digits.count <= 9,
+      let nanoseconds = Int64("\(digits)\(String(repeating: "0", count: 9 - digits.count))")
+    else { return nil }
+    return seconds.multipliedSaturated(by: 1_000_000_000).addingSaturated(nanoseconds)
   }
 
   func flag(_ key: String) -> Bool {

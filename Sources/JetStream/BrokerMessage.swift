@@ -23,10 +23,12 @@ package struct StoredMessage: Sendable, Equatable {
   package var subject: String
   /// Its number in the stream, counted from 1.
   package var sequence: UInt64
+  /// When the brokers stored it, in nanoseconds since 1970 by their clock; 0 if unknown.
+  package var time: Int64
   package var content: MessageContent
 
-  package init(subject: String, sequence: UInt64, content: MessageContent) {
-    (self.subject, self.sequence, self.content) = (subject, sequence, content)
+  package init(subject: String, sequence: UInt64, time: Int64, content: MessageContent) {
+    (self.subject, self.sequence, self.time, self.content) = (subject, sequence, time, content)
   }
 }
 

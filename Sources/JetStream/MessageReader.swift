@@ -10,6 +10,12 @@ internal import EventLoops
 ///
 /// In nats-server before 2.9.12, a purge of one subject moves the consumers of others forward, so they omit messages.
 /// With such a broker, the reader asks the stream about each gap in the sequences. Purges alone leave gaps, too.
+///
+/// Brokers may return with an earlier copy of their store, and give the sequences of delivered messages to others. The
+/// reader compares the message at its position with the delivered one. If that was removed, it compares storage times:
+/// a message up to the position that was stored later than all delivered ones was not delivered. If the brokers' clock
+/// was set back, and other messages seem older than the delivered ones, this loss is not detected. Removed messages
+/// alone never count as a loss, whatever the clock did.
 package final class MessageReader {
   /// An event of a reader.
   package enum Event {
@@ -61,6 +67,9 @@ package final class MessageReader {
   private var earlierIdentity: String?
   /// The last delivered message, which is the one before ``next``.
   private var last: StoredMessage?
+  /// The latest storage time of the messages from ``covered`` on to the one before ``next``.
+  private var latestTime: Int64
+  private var covered: UInt64
   private let created: String?
   private let selection: Selection
   /// Whether each subject has had its last message up to ``boundary``.
@@ -91,18 +100,20 @@ package final class MessageReader {
   /// - Parameters:
   ///   - sequence: of the last message that needs no reading; 0 for none.
   ///   - identity: of that message, as `identify` returned it; nil if it is unknown.
+  ///   - time: the latest storage time of all messages up to that one; 0 if it is unknown.
   ///   - created: when the stream was made, as ``MessageStreamState/created`` states; nil to omit the comparison.
   ///   - selection: what is read. With ``Selection/headersOfLast``, `sequence` is 0.
   ///   - identify: what identifies a message among all that ever had its sequence: brokers that lose messages give
   ///     their sequences to others.
   ///   - handle: called for each event, never from within a call.
   package init(
-    _ stream: MessageStream, after sequence: UInt64, _ identity: String?, created: String? = nil,
+    _ stream: MessageStream, after sequence: UInt64, _ identity: String?, time: Int64 = 0, created: String? = nil,
     selection: Selection = .messages, identify: @escaping (StoredMessage) -> String, handle: @escaping (Event) -> Void
   ) {
     (self.stream, next, self.handle) = (stream, sequence + 1, handle)
     (earlierIdentity, self.created, self.identify) = (identity, created, identify)
     (self.selection, hasBegun) = (selection, !selection.headersOnly)
+    (latestTime, covered) = (time, time > 0 ? 1 : sequence + 1)
     // Touched on the loop's thread only.
     nonisolated(unsafe) weak let reader = self
     let loop = stream.client.loop
@@ -216,7 +227,7 @@ package final class MessageReader {
       switch answer {
       case .failure(let error): interrupted(error)
       case .success(let message?):
-        guard isKnown(message) else { return rewound() }
+        guard isKnown(message), message.sequence < covered || message.time <= latestTime else { return rewound() }
         if last == nil { earlierIdentity = identify(message) }
         proceed()
       case .success(nil):
@@ -225,9 +236,30 @@ package final class MessageReader {
           guard let self, generation == self.generation, !isOver else { return }
           switch answer {
           case .failure(let error): interrupted(error)
-          case .success(let extent): extent.lastSequence + 1 < next ? rewound() : proceed()
+          case .success(let extent) where extent.lastSequence + 1 < next: rewound()
+          case .success: checkTimes(covered, next - 1, generation, proceed)
           }
         }
+      }
+    }
+  }
+
+  /// Finds out whether the last message in this range was stored later than all delivered ones. Each question at least
+  /// halves the range, which may have very many removed messages.
+  private func checkTimes(
+    _ first: UInt64, _ last: UInt64, _ generation: UInt64, _ proceed: @escaping () -> Void
+  ) {
+    guard first <= last else { return proceed() }
+    let middle = first + (last - first) / 2
+    stream.message(of: "*", from: middle) { [weak self] answer in
+      guard let self, generation == self.generation, !isOver else { return }
+      switch answer {
+      case .failure(let error): interrupted(error)
+      case .success(let message?) where (middle...last).contains(message.sequence):
+        guard message.time <= latestTime else { return rewound() }
+        checkTimes(message.sequence + 1, last, generation, proceed)
+      // Sequences begin at 1, and so does the range.
+      case .success: checkTimes(first, middle - 1, generation, proceed)
       }
     }
   }
@@ -276,8 +308,9 @@ package final class MessageReader {
     hasBegun = true
     // If the broker has counted fewer messages than there are, the others follow now.
     next = min(next, boundary + 1)
-    // The message before that may have been replaced as its subject's last one, so it is not compared.
-    last = nil
+    // The message before that may have been replaced as its subject's last one, so it is not compared. Of the messages
+    // before it, not all were delivered.
+    (last, latestTime, covered) = (nil, 0, next)
     restart(after: .zero)
   }
 
@@ -325,7 +358,8 @@ package final class MessageReader {
     // A replica that lags behind the others may begin too early.
     if place.sequence >= next {
       let content = MessageContent(headers: reply.headers, payload: reply.payload)
-      arrived.append((StoredMessage(subject: subject, sequence: place.sequence, content: content), place.pending))
+      let message = StoredMessage(subject: subject, sequence: place.sequence, time: place.time, content: content)
+      arrived.append((message, place.pending))
       passOn()
       guard generation == self.generation, !isOver else { return }
     }
@@ -350,7 +384,7 @@ package final class MessageReader {
       next = message.sequence + 1
       wanted -= 1
       (failures, isInterrupted) = (0, false)
-      last = message
+      (last, latestTime) = (message, max(latestTime, message.time))
       handle(.message(message, pending: pending))
       guard generation == self.generation, !isOver else { return }
       if pending == 0 { caughtUp() }
@@ -403,6 +437,8 @@ struct MessagePlace: Equatable {
   var sequence: UInt64
   /// How many messages the consumer has delivered, including this one.
   var delivered: UInt64
+  /// When the message was stored, in nanoseconds since 1970.
+  var time: Int64
   /// How many it still has.
   var pending: UInt64
 
@@ -420,10 +456,9 @@ struct MessagePlace: Equatable {
       return rest[..<end]
     }
     for _ in 0..<first { _ = next() }
-    guard let sequence = UInt64(next()), let delivered = UInt64(next()) else { return nil }
-    // The time.
-    _ = next()
-    guard let pending = UInt64(next()) else { return nil }
-    (self.sequence, self.delivered, self.pending) = (sequence, delivered, pending)
+    guard let sequence = UInt64(next()), let delivered = UInt64(next()), let time = Int64(next()),
+      let pending = UInt64(next())
+    else { return nil }
+    (self.sequence, self.delivered, self.time, self.pending) = (sequence, delivered, time, pending)
   }
 }

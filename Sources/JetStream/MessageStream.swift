@@ -196,7 +196,8 @@ package final class MessageStream {
     let headers = MessageHeaders.parsed(encoded) ?? []
     return .success(
       StoredMessage(
-        subject: subject, sequence: UInt64(sequence), content: MessageContent(headers: headers, payload: payload)))
+        subject: subject, sequence: UInt64(sequence), time: message.time("time") ?? 0,
+        content: MessageContent(headers: headers, payload: payload)))
   }
 
   /// The number of messages of a subject, and a sequence that the stream had reached when they were counted.

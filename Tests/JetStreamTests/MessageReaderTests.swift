@@ -20,7 +20,7 @@ struct MessageReaderTests {
 
     /// - Parameter lacksThread: whether the first attempt to subscribe cannot start its thread.
     init(
-      _ broker: TestBroker, of name: String = "s", after sequence: UInt64, _ identity: String? = nil,
+      _ broker: TestBroker, of name: String = "s", after sequence: UInt64, _ identity: String? = nil, time: Int64 = 0,
       created: String? = nil, selection: MessageReader.Selection = .messages, wants count: Int = 1000,
       lacksThread: Bool = false
     ) throws {
@@ -37,7 +37,7 @@ struct MessageReaderTests {
             }
           }
           let made = MessageReader(
-            stream, after: sequence, identity, created: created, selection: selection,
+            stream, after: sequence, identity, time: time, created: created, selection: selection,
             identify: {
               selection == .messages ? String(decoding: $0.content.payload, as: UTF8.self) : $0.content["A"] ?? ""
             },
@@ -232,6 +232,35 @@ struct MessageReaderTests {
     let purged = try Reading(broker, after: 5, "m4")
     try purged.events.first("the next one") { $0 == "\(more) n" }
     for reading in [known, purged] { try reading.stop() }
+  }
+
+  @Test("if the last message is removed, an earlier one that was stored later than all delivered ones is detected")
+  func storedLater() throws {
+    let broker = try TestBroker()
+    let loop = try BrokerLoop(.init(servers: [broker.url]))
+    let stream = try loop.open("s")
+    try Self.publish(stream, 0..<2)
+    // One after the other, and before the next request of the same connection.
+    let _: Bool = try loop.wait("the messages are sent") { client, done in
+      for _ in 0..<3000 { client.connection.send(.init(payload: [0x61]), to: "s.t9", reply: "nobody") { _ in } }
+      done(true)
+    }
+    try Self.publish(stream, 10..<11)
+    try stream.purge("t9")
+    try loop.remove(3002, from: "s")
+    let first = try #require(try stream.lastMessage(of: "t0")).time
+    let second = try #require(try stream.lastMessage(of: "t1")).time
+    #expect(first < second)
+    // Of the messages up to number 3002, only the first two are left.
+    let replaced = try Reading(broker, after: 3002, "a", time: first)
+    try replaced.events.first("the loss") { $0 == "rewound" }
+    // Without a time, nothing is compared.
+    for time in [0, second, Int64.max] {
+      let same = try Reading(broker, after: 3002, "a", time: time)
+      try same.events.first("the next one, or the loss") { $0 == "3003 m10" || $0 == "rewound" }
+      #expect(same.messages == ["3003 m10"])
+      try same.stop()
+    }
   }
 
   @Test("a recreated stream with the same name is detected", arguments: [0, 3] as [UInt64])
