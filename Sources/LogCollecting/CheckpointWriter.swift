@@ -33,8 +33,10 @@ final class CheckpointWriter {
   private let loop: EventLoop
   /// The last checkpoint on disk. After ``rewind()``, its position in the log is the beginning.
   private(set) var latest: CollectorCheckpoint
-  /// Messages since the last checkpoint, with their marks.
-  private var messages: [(sequence: UInt64, mark: String)] = []
+  /// Messages since the last checkpoint.
+  private var messages: [CollectorCheckpoint.Position] = []
+  /// The latest storage time of all messages so far; 0 if it is unknown.
+  private var latestTime: Int64
   /// The last message up to which all were applied, omitted, or wait in a lane.
   private var reached: CollectorCheckpoint.Position
   /// Streams with growing recordings, and their synced lengths.
@@ -50,7 +52,7 @@ final class CheckpointWriter {
   private struct Pending {
     var dirty: Set<StreamName> = []
     var uncovered: Set<StreamName> = []
-    var message: (sequence: UInt64, mark: String)?
+    var message: CollectorCheckpoint.Position?
   }
   /// Streams that an upload has left since the last checkpoint. Their recordings may be removed or closed.
   private var left: Set<StreamName> = []
@@ -69,7 +71,7 @@ final class CheckpointWriter {
     after checkpoint: CollectorCheckpoint, omitting names: Set<StreamName>, _ store: FileStore, loop: EventLoop
   ) {
     omitted = OmittedStreams(names, after: checkpoint)
-    reached = .init(sequence: checkpoint.sequence, mark: checkpoint.mark)
+    (reached, latestTime) = (checkpoint.position, checkpoint.position.time)
     (latest, self.store, self.loop) = (checkpoint, store, loop)
     for file in checkpoint.files {
       growing[StreamName(base: file.base)] = GrowthExtent(part: file.part, length: file.length)
@@ -78,16 +80,19 @@ final class CheckpointWriter {
 
   // MARK: Changes
 
-  func received(_ sequence: UInt64, _ mark: String) { messages.append((sequence, mark)) }
+  /// - Parameter message: with its own storage time.
+  func received(_ message: CollectorCheckpoint.Position) {
+    latestTime = max(latestTime, message.time)
+    messages.append(.init(sequence: message.sequence, mark: message.mark, time: latestTime))
+  }
 
   /// Called when the log is read again from its beginning.
   func rewind() {
-    messages = []
+    (messages, latestTime) = ([], 0)
     omitted.rewind()
     pending.message = nil
-    reached = .init(sequence: 0, mark: "")
-    latest.sequence = 0
-    latest.mark = ""
+    reached = .beginning
+    latest.position = .beginning
     latest.applied = nil
     latest.omissions = []
   }
@@ -135,7 +140,7 @@ final class CheckpointWriter {
   ) {
     do throws(SystemError) { try measure(uploads) } catch { return conclude(Outcome(error), completion) }
     var checkpoint = CollectorCheckpoint(stream: latest.stream, created: latest.created, partition: latest.partition)
-    (checkpoint.sequence, checkpoint.mark) = takeReceived(waiting, exceptLast: exceptLast)
+    checkpoint.position = takeReceived(waiting, exceptLast: exceptLast)
     omitted.describe(in: &checkpoint, with: uploads, waiting: waiting, reached: reached)
     checkpoint.files = growing.map { .init(base: $0.key.base, part: $0.value.part, length: $0.value.length) }
     checkpoint.purges = purges
@@ -175,17 +180,16 @@ final class CheckpointWriter {
   /// Removes the received messages. Returns the last message that the next collector need not read.
   private func takeReceived(
     _ waiting: [StreamName: UInt64], exceptLast: Bool
-  ) -> (sequence: UInt64, mark: String) {
+  ) -> CollectorCheckpoint.Position {
     let taken = messages.dropLast(exceptLast ? 1 : 0)
     pending.message = taken.last
     messages.removeFirst(taken.count)
-    if let last = taken.last { reached = .init(sequence: last.sequence, mark: last.mark) }
+    if let last = taken.last { reached = last }
     let first = waiting.values.min() ?? .max
     func isBeforeAll(_ sequence: UInt64) -> Bool { sequence < first && omitted.isBeforeAll(sequence) }
     if let counted = taken.last(where: { isBeforeAll($0.sequence) }) { return counted }
     // The messages before it may be in no list any more, because they waited during earlier checkpoints.
-    if isBeforeAll(reached.sequence) { return (sequence: reached.sequence, mark: reached.mark) }
-    return (sequence: latest.sequence, mark: latest.mark)
+    return isBeforeAll(reached.sequence) ? reached : latest.position
   }
 
   private func synchronize(_ names: [StreamName], _ completion: @escaping (SystemError?) -> Void) {

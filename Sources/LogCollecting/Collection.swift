@@ -89,9 +89,9 @@ final class Collection {
   /// Starts to read.
   func start() {
     purgeQueue.start(on: loop)
-    lastRead = checkpoints.latest.sequence
-    lastDistributed = lastRead
-    read(after: lastRead, checkpoints.latest.mark)
+    let position = checkpoints.latest.position
+    (lastRead, lastDistributed) = (position.sequence, position.sequence)
+    read(after: position)
     armSilence()
   }
 
@@ -99,10 +99,10 @@ final class Collection {
 
   // MARK: Reading
 
-  private func read(after sequence: UInt64, _ mark: String) {
+  private func read(after position: CollectorCheckpoint.Position) {
     let reader = MessageReader(
-      stream, after: sequence, mark.isEmpty ? nil : mark, created: checkpoints.latest.created, identify: Self.mark,
-      handle: { [unowned self] in happened($0) })
+      stream, after: position.sequence, position.mark.isEmpty ? nil : position.mark, time: position.time,
+      created: checkpoints.latest.created, identify: Self.mark, handle: { [unowned self] in happened($0) })
     self.reader = reader
     reader.want(Self.window)
   }
@@ -151,7 +151,7 @@ final class Collection {
     for upload in uploads.values { upload.link = nil }
     backlogs.stop()
     for lane in lanes.values { endBacklog(of: lane) }
-    read(after: 0, "")
+    read(after: .beginning)
   }
 
   /// The reader notices only the loss of messages that it has delivered. Earlier collectors may have applied more.
@@ -175,8 +175,10 @@ final class Collection {
   private func distribute() {
     while !isLookingUp, !inbox.isEmpty {
       let message = inbox.removeFirst()
-      if checkpoints.omitted.isReplaced(message.sequence, Self.mark(message)) { return lostApplied() }
-      checkpoints.received(message.sequence, Self.mark(message))
+      let position = CollectorCheckpoint.Position(
+        sequence: message.sequence, mark: Self.mark(message), time: message.time)
+      if checkpoints.omitted.isReplaced(position) { return lostApplied() }
+      checkpoints.received(position)
       armCheckpoint()
       distribute(message)
       if !isLookingUp { lastDistributed = message.sequence }

@@ -52,7 +52,14 @@ struct CollectorCheckpoint: Equatable, Sendable {
   /// A message of the log.
   struct Position: Equatable, Sendable {
     var sequence: UInt64
+    /// Empty if it is unknown.
     var mark: String
+    /// The latest storage time of all messages up to it, in nanoseconds since 1970 by the brokers' clock. 0 if it is
+    /// unknown, as in a checkpoint of an earlier version.
+    var time: Int64 = 0
+
+    /// Before the first message.
+    static let beginning = Position(sequence: 0, mark: "")
   }
 
   /// A stream whose messages were not applied from one on, because its records cannot be read or its messages wait.
@@ -67,10 +74,8 @@ struct CollectorCheckpoint: Equatable, Sendable {
   var stream: String
   var created: String
   var partition: String
-  /// The sequence of the last message that the next collector need not read.
-  var sequence: UInt64 = 0
-  /// The mark of that message. Empty if it is unknown.
-  var mark = ""
+  /// The last message that the next collector need not read.
+  var position = Position.beginning
   /// The last message that was applied or belongs to one of ``omissions``. Nil if that is the one above, because there
   /// are none.
   var applied: Position?
@@ -82,16 +87,22 @@ struct CollectorCheckpoint: Equatable, Sendable {
   // MARK: Text
 
   private static let version: Int64 = 1
+  private static let positionKeys = (sequence: "sequence", mark: "mark", time: "time")
+  private static let appliedKeys = (sequence: "applied", mark: "applied-mark", time: "applied-time")
 
   /// A line for each value. The last line shows that none is missing. Nil if a value does not fit into its line.
   var text: String? {
     var head: [(String, BareItem)] = [
       ("collect", .integer(Self.version)), ("stream", .string(stream)), ("created", .string(created)),
-      ("partition", .string(partition)), ("sequence", .integer(Int64(clamping: sequence))), ("mark", .string(mark)),
+      ("partition", .string(partition)),
     ]
-    if let applied {
-      head += [("applied", .integer(Int64(clamping: applied.sequence))), ("applied-mark", .string(applied.mark))]
+    func add(_ position: Position, _ keys: (sequence: String, mark: String, time: String)) {
+      head += [(keys.sequence, .integer(Int64(clamping: position.sequence))), (keys.mark, .string(position.mark))]
+      // It has more digits than an integer of a structured field may have.
+      if position.time > 0 { head.append((keys.time, .string(String(position.time)))) }
     }
+    add(position, Self.positionKeys)
+    if let applied { add(applied, Self.appliedKeys) }
     var lines = [Line(head)]
     lines += uploads.map(Line.init)
     lines += files.map {
@@ -118,14 +129,11 @@ struct CollectorCheckpoint: Equatable, Sendable {
     let lines = text.split(separator: "\n").map { Line(parsing: String($0)) }
     guard let head = lines.first, head?.count("collect") == UInt64(Self.version), let stream = head?.string("stream"),
       let created = head?.string("created"), let partition = head?.string("partition"),
-      let sequence = head?.count("sequence"), let mark = head?.string("mark"),
+      let position = head?.position(Self.positionKeys),
       lines.last??.count("end") == UInt64(lines.count - 1)
     else { return nil }
     self.init(stream: stream, created: created, partition: partition)
-    (self.sequence, self.mark) = (sequence, mark)
-    if let applied = head?.count("applied"), let mark = head?.string("applied-mark") {
-      self.applied = Position(sequence: applied, mark: mark)
-    }
+    (self.position, applied) = (position, head?.position(Self.appliedKeys))
     for line in lines.dropFirst().dropLast() {
       guard let line else { return nil }
       if let upload = Upload(line) {
@@ -185,6 +193,10 @@ private struct Line {
   func text(_ key: String) -> String? { if case .displayString(let text)? = value(key) { text } else { nil } }
   func token(_ key: String) -> String? { if case .token(let text)? = value(key) { text } else { nil } }
   func flag(_ key: String) -> Bool? { if case .boolean(let flag)? = value(key) { flag } else { nil } }
+  func position(_ keys: (sequence: String, mark: String, time: String)) -> CollectorCheckpoint.Position? {
+    guard let sequence = count(keys.sequence), let mark = string(keys.mark) else { return nil }
+    return .init(sequence: sequence, mark: mark, time: string(keys.time).flatMap { Int64($0) } ?? 0)
+  }
   func bytes(_ key: String) -> [UInt8]? { if case .bytes(let bytes)? = value(key) { bytes } else { nil } }
 }
 

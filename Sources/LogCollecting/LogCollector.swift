@@ -71,7 +71,7 @@ package final class LogCollector: Sendable {
     do throws(SystemError) { loop = try EventLoop() } catch { throw .resources(error.description) }
     let source = try LogSource(configuration, on: loop)
     let start = try CollectionStart(store, configuration, created: source.created)
-    startSequence = start.checkpoint.sequence
+    startSequence = start.checkpoint.position.sequence
     let (loop, store) = (loop, store)
     let onEvent = configuration.onEvent
     let context = ServingContext(

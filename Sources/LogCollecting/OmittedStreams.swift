@@ -28,7 +28,7 @@ struct OmittedStreams {
     self.names = names
     uploads = checkpoint.uploads.filter { names.contains($0.origin.name) }
     streams = Dictionary(uploads.map { ($0.token, $0.origin.name) }, uniquingKeysWith: { _, new in new })
-    applied = checkpoint.applied ?? .init(sequence: checkpoint.sequence, mark: checkpoint.mark)
+    applied = checkpoint.applied ?? checkpoint.position
     behind = Dictionary(
       checkpoint.omissions.map { (StreamName(base: $0.base), $0.sequence) }, uniquingKeysWith: { min($0, $1) })
     first = behind.filter { names.contains($0.key) }
@@ -51,9 +51,13 @@ struct OmittedStreams {
   }
 
   /// Whether the brokers have lost messages that earlier collectors have applied, because another one has the sequence
-  /// of the last of them.
-  func isReplaced(_ sequence: UInt64, _ mark: String) -> Bool {
-    sequence == applied.sequence && !applied.mark.isEmpty && mark != applied.mark
+  /// of one of them: of the last one, or with a later storage time than all of them.
+  ///
+  /// - Parameter message: with its own storage time.
+  func isReplaced(_ message: CollectorCheckpoint.Position) -> Bool {
+    guard mayBeApplied(message.sequence) else { return false }
+    if applied.time > 0, message.time > applied.time { return true }
+    return message.sequence == applied.sequence && !applied.mark.isEmpty && message.mark != applied.mark
   }
 
   /// Called when an earlier collector has applied a message of an upload that is in no checkpoint.
@@ -95,7 +99,7 @@ struct OmittedStreams {
   /// Called when the log is read again from its beginning.
   mutating func rewind() {
     (first, behind, passed) = ([:], [:], [:])
-    applied = .init(sequence: 0, mark: "")
+    applied = .beginning
   }
 
   // MARK: The checkpoint

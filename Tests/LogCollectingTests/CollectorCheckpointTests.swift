@@ -12,7 +12,8 @@ struct CollectorCheckpointTests {
     func number() -> UInt64 { UInt64.random(in: 0...1_000_000, using: &random) }
     func text() -> String { ["", "a b", "\"\\", "é, \n", "x=1"][Int.random(in: 0..<5, using: &random)] }
     var checkpoint = CollectorCheckpoint(stream: "sluice", created: "2026-11-23T09:00:00Z", partition: "1/3")
-    (checkpoint.sequence, checkpoint.mark) = (number(), "p-1.2 00000000")
+    func time() -> Int64 { random.chance(50) ? Int64.random(in: 1...Int64.max, using: &random) : 0 }
+    checkpoint.position = .init(sequence: number(), mark: "p-1.2 00000000", time: time())
     for index in 0..<Int.random(in: 0...4, using: &random) {
       let origin = UploadOrigin(
         path: "/" + text(), mediaType: random.chance(50) ? text() : nil, streamID: "s\(index)", streamStart: number(),
@@ -28,7 +29,7 @@ struct CollectorCheckpointTests {
       checkpoint.purges.append(.init(token: "t\(index)", sequence: number(), awaited: awaited))
     }
     if random.chance(50) {
-      checkpoint.applied = .init(sequence: number(), mark: "p-1.3 00000000")
+      checkpoint.applied = .init(sequence: number(), mark: "p-1.3 00000000", time: time())
       for index in 0..<Int.random(in: 1...3, using: &random) {
         checkpoint.omissions.append(.init(base: "k-o\(index)", sequence: number()))
       }

@@ -27,7 +27,7 @@ struct OmittedStreamsTests {
     ) {
       omitted = OmittedStreams(names, after: checkpoint)
       (self.applied, self.waits, queues) = (applied, waits, applied.map { _ in [UInt64]() })
-      reached = .init(sequence: checkpoint.sequence, mark: checkpoint.mark)
+      reached = checkpoint.position
       position = reached
     }
 
@@ -56,7 +56,7 @@ struct OmittedStreamsTests {
         position = .init(sequence: position.sequence + 1, mark: "m\(position.sequence + 1)")
       }
       var checkpoint = CollectorCheckpoint(stream: "sluice", created: "now", partition: "1/1")
-      (checkpoint.sequence, checkpoint.mark) = (position.sequence, position.mark)
+      checkpoint.position = position
       omitted.describe(in: &checkpoint, with: [], waiting: waiting, reached: reached)
       let text = try #require(checkpoint.text)
       return try #require(CollectorCheckpoint(parsing: text))
@@ -81,7 +81,7 @@ struct OmittedStreamsTests {
       if life < lives { for name in names where random.chance(30) { unreadable.insert(name) } }
       let waits = names.map { _ in life < lives && random.chance(30) }
       var collector = Collector(after: checkpoint, omitting: unreadable, waiting: waits, stored)
-      for index in Int(checkpoint.sequence)..<log.count {
+      for index in Int(checkpoint.position.sequence)..<log.count {
         // Killed: the next one begins at the last checkpoint.
         if life < lives, random.chance(5) { break }
         for other in names.indices where random.chance(20) { collector.waits[other] = false }
@@ -95,7 +95,8 @@ struct OmittedStreamsTests {
       let all = log.indices.filter { log[$0] == index }.map { UInt64($0 + 1) }
       #expect(stored[index] == all, "\(seed)")
     }
-    #expect(checkpoint.sequence == UInt64(log.count) && checkpoint.applied == nil && checkpoint.omissions.isEmpty)
+    #expect(checkpoint.position.sequence == UInt64(log.count))
+    #expect(checkpoint.applied == nil && checkpoint.omissions.isEmpty)
   }
 
   /// A checkpoint after message 9, with a stream whose messages are omitted from this one on.
@@ -109,11 +110,27 @@ struct OmittedStreamsTests {
   @Test("another message in the place of the last one that was applied shows that the brokers have lost messages")
   func replaced() {
     var checkpoint = checkpoint(omittingFrom: 5)
-    (checkpoint.sequence, checkpoint.mark) = (4, "m4")
+    checkpoint.position = .init(sequence: 4, mark: "m4")
     var omitted = OmittedStreams([], after: checkpoint)
-    #expect(omitted.isReplaced(9, "another") && !omitted.isReplaced(9, "m9") && !omitted.isReplaced(8, "another"))
+    func isReplaced(_ sequence: UInt64, _ mark: String, at time: Int64 = 900) -> Bool {
+      omitted.isReplaced(.init(sequence: sequence, mark: mark, time: time))
+    }
+    #expect(isReplaced(9, "another") && !isReplaced(9, "m9") && !isReplaced(8, "another"))
     omitted.rewind()
     #expect(!omitted.mayBeApplied(1))
+  }
+
+  @Test("a message that was stored later than all that were applied replaces one of them, if it is not after the last")
+  func storedLater() {
+    var checkpoint = checkpoint(omittingFrom: 5)
+    checkpoint.position = .init(sequence: 4, mark: "m4", time: 400)
+    func isReplaced(_ sequence: UInt64, at time: Int64) -> Bool {
+      OmittedStreams([], after: checkpoint).isReplaced(.init(sequence: sequence, mark: "m9", time: time))
+    }
+    // An earlier version has written no time.
+    #expect(!isReplaced(8, at: 901))
+    checkpoint.applied?.time = 900
+    #expect(isReplaced(8, at: 901) && !isReplaced(8, at: 900) && !isReplaced(10, at: 901))
   }
 
   @Test("messages of an upload that was applied are passed over until its last one, or until the last that was applied")
