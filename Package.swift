@@ -179,7 +179,7 @@ let commandTests: Target = .testTarget(
     "sluice", "BrokerTesting", "CommandTesting", "Digests", "JetStream", "NetworkTesting", "PropertyTesting",
     "TestRigs", "EventLoops", "HTTPMessages", "JSONLines",
     "StreamBuffers", "AudioCapture", "UploadClient", "LiveStreaming", "HTTPServer", "UploadServer", "LoadReports",
-    "LoadTesting", "LogCollecting", "Metrics", "Recordings", "Spool", "SpooledStreams", "SyncGate",
+    "LoadTesting", "LogCollecting", "LogServing", "Metrics", "Recordings", "Spool", "SpooledStreams", "SyncGate",
   ],
   swiftSettings: settings)
 

@@ -97,7 +97,28 @@ package final class TestBroker: Sendable {
     try process.wait()
   }
 
-  /// Starts it again after ``kill()``, and returns when it is ready.
+  /// Ends it so that all messages are in its store, which older brokers do not guarantee when they are killed. Returns
+  /// when it has ended.
+  package func stop() throws {
+    let process = process.withLock { $0 }
+    process.signal(SIGTERM)
+    try process.wait()
+  }
+
+  /// Copies its store. Only after ``stop()``.
+  package func saveStore() throws { try copy("store", to: "saved") }
+
+  /// Replaces its store by the copy of ``saveStore()``. Only while it does not run.
+  package func restoreStore() throws { try copy("saved", to: "store") }
+
+  private func copy(_ source: String, to target: String) throws {
+    let path = directory.path
+    let copying = "rm -rf '\(path)/\(target)' && cp -a '\(path)/\(source)' '\(path)/\(target)'"
+    let process = try TestProcess("sh", ["-c", copying])
+    guard try process.wait() == 0 else { throw TestFailure("cannot copy the store: \(process.errors)") }
+  }
+
+  /// Starts it again after ``kill()`` or ``stop()``, and returns when it is ready.
   ///
   /// - Parameters:
   ///   - settings: replaces the earlier lines of its configuration.
