@@ -12,13 +12,14 @@
 //     R number flags path path       renameat2(2)
 //     U number path                  a name was removed
 //     M number path                  a directory was created
-//     X number inode length A        a file's attribute is A from now on; empty if it was removed
+//     X number inode length A        a file's mark is A from now on; empty if it was removed
+//     O number inode length A        the same for the attribute with the owner of a stream
 //     D number path                  a directory was synced
 //     S number inode length length AB
-//                                    a file was synced with its attribute A, empty for none, and its content B
-//     S number inode - length B      the same by fdatasync(2), which does not cover the attribute
+//                                    a file was synced with its mark A, empty for none, and its content B
+//     S number inode - length B      the same by fdatasync(2), which does not cover the mark
 //
-// The attribute is FORGETFUL_DISK_ATTRIBUTE. The disk has no others.
+// The mark is the attribute FORGETFUL_DISK_MARK, and the owner is FORGETFUL_DISK_OWNER. The disk has no others.
 #define _GNU_SOURCE
 #include "ForgetfulDisk.h"
 
@@ -238,12 +239,13 @@ REPLACEMENT int mkdirat(int directory, const char *name, mode_t mode) {
 }
 REPLACEMENT int mkdir(const char *name, mode_t mode) { return mkdirat(AT_FDCWD, name, mode); }
 
-// MARK: The attribute
+// MARK: Attributes
 
 // A null value removes it.
 static int change_attribute(int descriptor, const char *name, const void *value, size_t size, int flags) {
   char path[PATH];
-  int is_ours = journal >= 0 && strcmp(name, FORGETFUL_DISK_ATTRIBUTE) == 0 && path_of(descriptor, path) &&
+  int is_owner = strcmp(name, FORGETFUL_DISK_OWNER) == 0;
+  int is_ours = journal >= 0 && (is_owner || strcmp(name, FORGETFUL_DISK_MARK) == 0) && path_of(descriptor, path) &&
                 strncmp(path, root, root_length) == 0;
   if (is_ours) pthread_mutex_lock(&mutex);
   int result = (int)(value ? syscall(SYS_fsetxattr, descriptor, name, value, size, flags)
@@ -253,7 +255,8 @@ static int change_attribute(int descriptor, const char *name, const void *value,
   if (is_ours && result == 0) {
     if (size >= ATTRIBUTE || fstat(descriptor, &status) != 0) abort();
     char head[100];
-    snprintf(head, sizeof head, "X %lu %lu %zu ", next_number++, (unsigned long)status.st_ino, size);
+    snprintf(
+      head, sizeof head, "%c %lu %lu %zu ", is_owner ? 'O' : 'X', next_number++, (unsigned long)status.st_ino, size);
     record(head, value ? value : "", size);
   }
   if (is_ours) pthread_mutex_unlock(&mutex);
@@ -304,7 +307,7 @@ static int cover(int descriptor, int covers_attribute, struct covered *covered) 
   // The records of the attribute's other values have higher numbers if and only if they are later.
   pthread_mutex_lock(&mutex);
   unsigned long taken = next_number++;
-  ssize_t length = fgetxattr(source, FORGETFUL_DISK_ATTRIBUTE, attribute, sizeof attribute);
+  ssize_t length = fgetxattr(source, FORGETFUL_DISK_MARK, attribute, sizeof attribute);
   pthread_mutex_unlock(&mutex);
   size_t attribute_count = covers_attribute && length > 0 ? (size_t)length : 0;
   if (fstat(source, &status) != 0) abort();

@@ -30,6 +30,7 @@ struct ChaosBatch {
       try scratch.write("boot", Array("00000000-0000-4000-8000-000000000001\n".utf8))
     }
     mkdir(options.directory, 0o700)
+    options.hasAttributes = try PowerCut.hasAttributes(options.directory)
     let runs = sequences.map { sequence in
       SequenceRun(
         sequence, options, tokens: ["a", "b"].map { "\($0)-\(sequence.seed)-\(sequence.index)-\(sequence.copy)" })

@@ -9,10 +9,14 @@ package import PropertyTesting
 ///
 /// The names of each directory are those of some moment between its last sync and the end. The kernel writes such
 /// changes in order, but one directory may be older than another. A file has its last synced content, its last written
-/// content, or that content as far as it extends the synced one.
+/// content, or that content as far as it extends the synced one. Bytes that no sync has covered exist only if all names
+/// do that are older than their file, because the size of a file follows them in the journal of the file system.
+///
+/// A file has its attribute `user.sluice.owner` wherever it has a name, because the server sets it before it gives the
+/// file its final name, and both are in that journal.
 ///
 /// With zeros, a file may also end with zeros after its synced content or after a piece of the later bytes, but not
-/// beyond its written length. ext4 (data=ordered) leaves such files. Each file then has its attribute
+/// beyond its written length. ext4 (data=ordered) leaves such files. Each file then has its mark, the attribute
 /// `user.sluice.synced`: the last synced value or a later one. The bytes up to the size in a later value exist, because
 /// they were written to the device before the attribute was set. The first value exists in any case if it counts no
 /// bytes, because it is older than the first byte. A file whose attribute was removed has no zeros here, because the
@@ -42,7 +46,16 @@ package struct PowerCut {
     case rename(from: String, to: String)
   }
 
+  /// The names on the disk.
+  private struct Names {
+    /// How many changes of each directory are on the disk.
+    var counts: [String: Int]
+    /// The number of the first change that is not.
+    var firstMissing: Int
+  }
+
   private static let attribute = "user.sluice.synced"
+  private static let ownerAttribute = "user.sluice.owner"
 
   private let root: String
   /// Numbered changes in each directory, in order. A change between two directories is an addition and a removal.
@@ -51,6 +64,10 @@ package struct PowerCut {
   private var synced: [UInt64: Synced] = [:]
   /// All values of each file's attribute, in order.
   private var marks: [UInt64: [Mark]] = [:]
+  /// The owner that each file states in an attribute; empty for none.
+  private var owners: [UInt64: [UInt8]] = [:]
+  /// The number of the change that created each file.
+  private var created: [UInt64: Int] = [:]
   /// The final path of each inode, to find its last written content.
   private var inodes: [UInt64: String] = [:]
   /// All names while the journal is read.
@@ -66,8 +83,8 @@ package struct PowerCut {
     var rest = journal
     while let letter = rest.first {
       // The numbers and paths of a record are words. An attribute and the content of a sync follow the last one.
-      if letter == UInt8(ascii: "S") || letter == UInt8(ascii: "X") {
-        let isSync = letter == UInt8(ascii: "S")
+      let (isSync, isOwner) = (letter == UInt8(ascii: "S"), letter == UInt8(ascii: "O"))
+      if isSync || isOwner || letter == UInt8(ascii: "X") {
         var words: [Substring] = []
         var position = rest.startIndex
         for _ in 0..<(isSync ? 5 : 4) {
@@ -86,6 +103,8 @@ package struct PowerCut {
         let mark = Mark(number: number, value: Array(rest[position..<start]))
         if isSync {
           apply(number, inode, hasMark ? mark : nil, Array(rest[start..<end]))
+        } else if isOwner {
+          owners[inode] = mark.value
         } else {
           marks[inode, default: []].append(mark)
         }
@@ -113,7 +132,10 @@ package struct PowerCut {
     case "C", "L":
       guard let inode = UInt64(words[2]) else { return }
       // The number of a removed file may be reused for a new one.
-      if words[0] == "C" { (synced[inode], marks[inode]) = (nil, nil) }
+      if words[0] == "C" {
+        (synced[inode], marks[inode], owners[inode]) = (nil, nil, nil)
+        created[inode] = number
+      }
       names[path] = inode
       add(number, path, .add(name: Self.name(path), inode: inode))
     case "U":
@@ -158,7 +180,37 @@ package struct PowerCut {
   ///   of `target` has no such attributes, because a server cannot protect itself from the zeros there.
   package func write(to target: String, zeros: Bool = false, _ random: inout SplitMix64) throws {
     try makeDirectory(target)
-    try write(root, to: target, zeros: zeros && Self.hasAttributes(target), &random)
+    let names = drawNames(&random)
+    try write(root, to: target, names, zeros: zeros && Self.hasAttributes(target), &random)
+  }
+
+  /// Often, all directories are as they were at one moment.
+  private func drawNames(_ random: inout SplitMix64) -> Names {
+    let end = (changes.values.compactMap { $0.last?.number }.max() ?? -1) + 1
+    let synced = min(syncedNames.values.max() ?? 0, end)
+    let moment = random.chance(50) ? Self.draw(from: synced, to: end, &random) : nil
+    var names = Names(counts: [:], firstMissing: .max)
+    for (directory, all) in changes.sorted(by: { $0.key < $1.key }) {
+      let certain = all.prefix { $0.number < syncedNames[directory] ?? -1 }.count
+      let count =
+        if let moment {
+          max(certain, all.prefix { $0.number < moment }.count)
+        } else {
+          Self.draw(from: certain, to: all.count, &random)
+        }
+      names.counts[directory] = count
+      if count < all.count { names.firstMissing = min(names.firstMissing, all[count].number) }
+    }
+    return names
+  }
+
+  /// Sometimes only what is synced, and sometimes all.
+  private static func draw(from synced: Int, to end: Int, _ random: inout SplitMix64) -> Int {
+    switch Int.random(in: 0..<3, using: &random) {
+    case 0: synced
+    case 1: end
+    default: Int.random(in: synced...end, using: &random)
+    }
   }
 
   private func makeDirectory(_ path: String) throws {
@@ -177,19 +229,12 @@ package struct PowerCut {
     return fremovexattr(directory, attribute) == 0
   }
 
-  private func write(_ directory: String, to target: String, zeros: Bool, _ random: inout SplitMix64) throws {
-    let all = changes[directory] ?? []
-    let certain = all.prefix { $0.number < syncedNames[directory] ?? -1 }.count
-    // Sometimes only the synced changes, and sometimes all.
-    let last =
-      switch Int.random(in: 0..<3, using: &random) {
-      case 0: certain
-      case 1: all.count
-      default: Int.random(in: certain...all.count, using: &random)
-      }
+  private func write(
+    _ directory: String, to target: String, _ names: Names, zeros: Bool, _ random: inout SplitMix64
+  ) throws {
     var files: [String: UInt64] = [:]
     var directories: Set<String> = []
-    for (_, change) in all[..<last] {
+    for (_, change) in (changes[directory] ?? []).prefix(names.counts[directory] ?? 0) {
       switch change {
       case .add(let name, let inode): files[name] = inode
       case .remove(let name): files[name] = nil
@@ -199,25 +244,28 @@ package struct PowerCut {
       }
     }
     for (name, inode) in files.sorted(by: { $0.key < $1.key }) {
-      let (content, mark) = remains(of: inode, zeros: zeros, &random)
+      let (content, mark) = remains(of: inode, names, zeros: zeros, &random)
+      let owner = owners[inode] ?? []
       let file = open("\(target)/\(name)", O_WRONLY | O_CREAT | O_CLOEXEC, 0o600)
       guard file >= 0, content.isEmpty || Glibc.write(file, content, content.count) == content.count,
-        mark.isEmpty || fsetxattr(file, Self.attribute, mark, mark.count, 0) == 0
+        mark.isEmpty || fsetxattr(file, Self.attribute, mark, mark.count, 0) == 0,
+        owner.isEmpty || fsetxattr(file, Self.ownerAttribute, owner, owner.count, 0) == 0
       else { throw TestFailure("writing \(target)/\(name)") }
       close(file)
     }
     for name in directories.sorted() {
       try makeDirectory("\(target)/\(name)")
-      try write("\(directory)/\(name)", to: "\(target)/\(name)", zeros: zeros, &random)
+      try write("\(directory)/\(name)", to: "\(target)/\(name)", names, zeros: zeros, &random)
     }
   }
 
-  /// The content of a file and the value of its attribute. Without zeros, no file has an attribute.
+  /// The content of a file and its mark. Without zeros, no file has a mark.
   private func remains(
-    of inode: UInt64, zeros: Bool, _ random: inout SplitMix64
+    of inode: UInt64, _ names: Names, zeros: Bool, _ random: inout SplitMix64
   ) -> (content: [UInt8], mark: [UInt8]) {
     let synced = synced[inode] ?? Synced()
-    let written = inodes[inode].flatMap { try? fileContents($0) }
+    let mayBeLonger = created[inode] ?? 0 < names.firstMissing
+    let written = mayBeLonger ? inodes[inode].flatMap { try? fileContents($0) } : nil
     guard zeros else { return (content(synced.content, written, &random), []) }
     let isExtended = written?.starts(with: synced.content) ?? false
     // A file that was removed, truncated or overwritten cannot show all that a later value counts.

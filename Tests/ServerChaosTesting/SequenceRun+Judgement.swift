@@ -91,7 +91,17 @@ extension SequenceRun {
   }
 
   /// Whether a power failure may have destroyed the record of the owner. Without durability, nothing is certain then.
-  func isVague(_ stream: StreamModel) -> Bool { stream.mayHaveLost && options.setting.durability == "none" }
+  ///
+  /// With `interval`, bytes that were not synced yet may exist without that record if the file system has no extended
+  /// attributes (docs/server.md, "Durability").
+  func isVague(_ stream: StreamModel) -> Bool {
+    guard stream.mayHaveLost else { return false }
+    return switch options.setting.durability {
+    case "none": true
+    case "interval": !options.hasAttributes
+    default: false
+    }
+  }
 
   /// Whether the stream may belong to another token.
   func mayBeOthers(_ stream: StreamModel, _ token: Int) -> Bool {

@@ -16,6 +16,8 @@ package struct ServerOptions: Sendable {
   /// The file for syncs and names; empty without power failures.
   package var journal = ""
   package var bootID = ""
+  /// Whether the file system of the directory has extended attributes. Only for the model.
+  var hasAttributes = true
   /// The URLs of the broker and of its monitoring port; empty without a log.
   package var broker = ""
   package var monitor = ""

@@ -1,10 +1,13 @@
 // A disk that loses, at a power cut, everything that no sync has covered. A program that links this records in a
-// journal each change of a directory's names, each change of one attribute of a file, and each sync. A test that kills
+// journal each change of a directory's names, each change of two attributes of a file, and each sync. A test that kills
 // the program can then reconstruct the content of such a disk. The records are described in disk.c.
 #pragma once
 
-/// The attribute of files that is recorded.
-#define FORGETFUL_DISK_ATTRIBUTE "user.sluice.synced"
+/// The attribute that states up to where a growing file is synced.
+#define FORGETFUL_DISK_MARK "user.sluice.synced"
+
+/// The attribute of the record of a stream's owner.
+#define FORGETFUL_DISK_OWNER "user.sluice.owner"
 
 /// Begins to record what happens below `root`, an absolute path without symbolic links. All records are appended to the
 /// file `journal`. Call it once, before the first thread.
