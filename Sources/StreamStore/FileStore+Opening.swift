@@ -80,8 +80,8 @@ extension FileStore {
     }
   }
 
-  /// Records the owner of a stream. The record is synced before any byte of the stream, so that no other client is
-  /// admitted after a power failure.
+  /// Records the owner of a stream. The record is synced before any byte of the stream is, and its name precedes the
+  /// stream's file in the journal of the file system, so that no other client is admitted after a power failure.
   ///
   /// A client that continues a stream without an owner excludes all others from then on. But it did not begin the
   /// stream, so it must not download the earlier bytes.

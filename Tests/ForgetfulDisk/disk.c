@@ -353,12 +353,12 @@ static int sync_recorded(long call, int descriptor) {
 REPLACEMENT int fsync(int descriptor) { return sync_recorded(SYS_fsync, descriptor); }
 REPLACEMENT int fdatasync(int descriptor) { return sync_recorded(SYS_fdatasync, descriptor); }
 
-// The tree is two levels deep: the streams, and the server's own directories beside them.
-static void sync_tree(const char *path, int depth) {
+// The tree is two levels deep: the streams, and the server's own directories beside them. Syncs the names or the files.
+static void sync_tree(const char *path, int depth, unsigned char type) {
   int directory = (int)syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
   if (directory < 0) return;
   struct covered covered;
-  if (cover(directory, 1, &covered)) recorded(&covered);
+  if (type == DT_DIR && cover(directory, 1, &covered)) recorded(&covered);
   DIR *list = fdopendir(directory);
   struct dirent *entry;
   while (list && (entry = readdir(list))) {
@@ -366,8 +366,8 @@ static void sync_tree(const char *path, int depth) {
     char name[PATH + 300];
     snprintf(name, sizeof name, "%s/%s", path, entry->d_name);
     if (entry->d_type == DT_DIR && depth < 4) {
-      sync_tree(name, depth + 1);
-    } else if (entry->d_type == DT_REG) {
+      sync_tree(name, depth + 1, type);
+    } else if (entry->d_type == type) {
       int file = (int)syscall(SYS_openat, AT_FDCWD, name, O_RDONLY | O_CLOEXEC, 0);
       if (file < 0) continue;
       if (cover(file, 1, &covered)) recorded(&covered);
@@ -379,6 +379,10 @@ static void sync_tree(const char *path, int depth) {
 
 REPLACEMENT int syncfs(int descriptor) {
   wait_for_the_disk();
-  if (journal >= 0) sync_tree(root, 0);
+  if (journal >= 0) {
+    // The process may be killed in between. No file has its bytes before all directories have the older names.
+    sync_tree(root, 0, DT_DIR);
+    sync_tree(root, 0, DT_REG);
+  }
   return (int)syscall(SYS_syncfs, descriptor);
 }

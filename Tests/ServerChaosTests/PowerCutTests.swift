@@ -83,6 +83,38 @@ struct PowerCutTests {
     }
   }
 
+  @Test(
+    "unsynced bytes of a stream exist only with the record of its owner, which may have only its attribute",
+    .enabled(if: hasAttributes))
+  func ownerRecord() throws {
+    let root = "\(scratch.path)/root"
+    try TestProcess("/bin/mkdir", ["-p", "\(root)/.owners"]).wait()
+    try scratch.write("root/.owners/a", "me")
+    try scratch.write("root/a.part", "abc")
+    let journal = [
+      "M 1 ROOT/.owners", "C 2 8 ROOT/.owners/a~", "O 3 8 2 me", "R 4 0 ROOT/.owners/a~ ROOT/.owners/a",
+      "C 5 7 ROOT/a.part",
+    ]
+    try scratch.write("journal", journal.map { $0.replacing("ROOT", with: root) + "\n" }.joined())
+    let cut = try PowerCut(journal: "\(scratch.path)/journal", root: root)
+    var found: Set<[String]> = []
+    for seed in 0..<500 {
+      var random = SplitMix64(state: UInt64(seed))
+      let target = "\(scratch.path)/owner-\(seed)"
+      try cut.write(to: target, &random)
+      func text(_ name: String) -> String {
+        (try? fileContents("\(target)/\(name)")).map { String(decoding: $0, as: UTF8.self) } ?? "none"
+      }
+      found.insert([text("a.part"), text(".owners/a"), Self.attribute("user.sluice.owner", of: "\(target)/.owners/a")])
+    }
+    for remains in found {
+      #expect((remains[1] == "none") == remains[2].isEmpty && ["", "me"].contains(remains[2]), "\(remains)")
+      #expect(remains[1] != "none" || ["none", ""].contains(remains[0]), "\(remains)")
+    }
+    #expect(found.contains(["abc", "", "me"]), "its content is destroyed")
+    #expect(found.contains(["", "none", ""]), "the directory of the owners is older")
+  }
+
   // MARK: Zeros
 
   /// What may be left of `root/a` after a power failure, over many of them.
@@ -110,15 +142,20 @@ struct PowerCutTests {
   ) throws -> (content: [UInt8], mark: String) {
     let target = "\(directory.path)/after"
     try cut.write(to: target, zeros: zeros, &random)
-    let file = open("\(target)/a", O_RDONLY | O_CLOEXEC)
     defer {
-      close(file)
       unlink("\(target)/a")
       rmdir(target)
     }
+    return (try fileContents("\(target)/a"), attribute("user.sluice.synced", of: "\(target)/a"))
+  }
+
+  /// Empty for none.
+  private static func attribute(_ name: String, of path: String) -> String {
+    let file = open(path, O_RDONLY | O_CLOEXEC)
+    defer { close(file) }
     var value = [UInt8](repeating: 0, count: 128)
-    let count = fgetxattr(file, "user.sluice.synced", &value, value.count)
-    return (try fileContents("\(target)/a"), String(decoding: value.prefix(max(0, count)), as: UTF8.self))
+    let count = fgetxattr(file, name, &value, value.count)
+    return String(decoding: value.prefix(max(0, count)), as: UTF8.self)
   }
 
   @Test(

@@ -75,6 +75,48 @@ struct OwnershipTests {
   }
 
   @Test(
+    "after a power failure, another token continues what is left of a stream only if the owner's record is destroyed",
+    .enabled(if: hasExtendedAttributes), arguments: [true, false])
+  func leftByPowerFailure(hasAttribute: Bool) throws {
+    let directory = TemporaryDirectory()
+    let test = try guarded(directory) {
+      $0.durability = .interval
+      $0.bootIdentifier = "first"
+    }
+    let client = try test.connect()
+    try client.request(
+      "POST", "/t.txt", ["Stream-ID: a", "Upload-Complete: ?0", "Upload-Length: 140", Self.alpha],
+      body: "alpha's twenty bytes")
+    let created = try client.final().answer
+    #expect(created.status == 201)
+    // The disk has a piece of the bytes, and the name of the record without its content.
+    let copy = try directory.copyOfKilled()
+    try copy.write("t-a.part", Array("alpha's twenty by".utf8))
+    if !hasAttribute { unlink("\(copy.path)/.owners/t-a") }
+    try copy.write(".owners/t-a", [])
+    let next = try guarded(copy) {
+      $0.durability = .interval
+      $0.bootIdentifier = "second"
+      $0.allowsDownloads = true
+    }
+    let owner = try next.connect()
+    try owner.request("HEAD", created["location"] ?? "", [Self.alpha])
+    #expect(try owner.final(withBody: false).answer.status == 410)
+    let other = try next.connect()
+    try other.request(
+      "POST", "/t.txt", ["Stream-ID: a", "Stream-Offset: 116", "Upload-Complete: ?1", Self.beta],
+      body: "another token's bytes")
+    let answer = try other.final().answer
+    #expect(answer.status == (hasAttribute ? 403 : 200), "\(answer)")
+    #expect((answer["stream-offset"] == nil) == hasAttribute)
+    #expect(copy.exists("t-a.part") == hasAttribute)
+    // It does not get the bytes that it did not send.
+    let reader = try next.connect()
+    try reader.request("GET", "/t-a.txt", version: nil, [Self.beta])
+    #expect(try reader.answer().status == 404)
+  }
+
+  @Test(
     "while the disk does not answer, no token is admitted to the recording of another, and none becomes a guest in its own",
     .enabled(if: disk_faults_are_possible() != 0))
   func unanswered() async {
