@@ -25,11 +25,8 @@ struct DoubtfulStretchTests {
   private func capture(isKilled: Bool = false) throws -> String {
     let spool = try directory.open()
     let buffer = try spool.begin(description: "d", capacity: 64 << 10, overflow: .refuse)
-    guard var ends = buffer.takeEnds() else { throw SpooledStretchTests.Failure(reason: "taken already") }
-    _ = ends.producer.write(minimum: Self.total, maximum: Self.total) { span in
-      span.withUnsafeMutableBytes { SpooledStretchTests.pattern.fill($0, at: 0) }
-      return Self.total
-    }
+    var ends = try buffer.ends()
+    ends.producer.capture(Self.total)
     if isKilled {
       try SpoolDirectory.wait(for: "the bytes on the disk") {
         buffer.stretch.notSynchronized(upTo: UInt64(Self.total)) == 0
@@ -68,8 +65,7 @@ struct DoubtfulStretchTests {
 
   /// Reads a stretch to its end, and ends it as delivered.
   private func deliver(_ backlog: SpooledBacklog, _ spool: StreamSpool) throws {
-    guard let ends = backlog.takeEnds() else { throw SpooledStretchTests.Failure(reason: "taken already") }
-    var consumer = ends.consumer
+    var consumer = try backlog.consumer()
     var cursor = backlog.kept.lowerBound
     while cursor < backlog.kept.upperBound { _ = try SpooledStretchTests.read(&consumer, &cursor, 8192, Seed(1)) }
     backlog.stretch.note("how", isUrgent: true)

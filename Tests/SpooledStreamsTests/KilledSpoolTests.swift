@@ -12,8 +12,6 @@ import Testing
 
 @Suite("A spool whose process was killed")
 struct KilledSpoolTests {
-  private static let pattern = OffsetPattern()
-
   /// The bytes that one process has captured and the text it has noted before it was killed.
   private struct Left {
     var total: UInt64
@@ -25,19 +23,11 @@ struct KilledSpoolTests {
 
   /// Writes to a buffer, and releases its beginning.
   private static func capture(_ left: Left, _ buffer: SpooledBuffer, isUrgent: Bool) throws {
-    guard var ends = buffer.takeEnds() else { throw SpooledStretchTests.Failure(reason: "taken already") }
+    var ends = try buffer.ends()
     while ends.producer.head < left.total {
-      let head = ends.producer.head
-      let size = Int(min(4096, left.total - head))
-      while ends.producer.requestSpace(size) {
-        try #require(waitUntilReadable(ends.producer.spaceDescriptor))
-        ends.producer.drainSpaceSignals()
-      }
-      _ = ends.producer.write(minimum: size, maximum: size) { span in
-        span.withUnsafeMutableBytes { pattern.fill($0, at: head) }
-        return size
-      }
-      ends.consumer.release(upTo: min(ends.producer.head, left.acknowledged))
+      let end = min(left.total, ends.producer.head + 4096)
+      try ends.producer.capture(upTo: end)
+      ends.consumer.release(upTo: min(end, left.acknowledged))
     }
     if !left.words.isEmpty { buffer.stretch.note(left.words, isUrgent: isUrgent) }
   }
@@ -76,8 +66,7 @@ struct KilledSpoolTests {
       // The last acknowledgement may not have been noted. Its bytes are sent or requested once more.
       #expect(backlog.released <= left.acknowledged && backlog.kept.lowerBound <= left.acknowledged, "\(seed)")
       #expect(backlog.kept.upperBound == left.total || left.acknowledged == left.total, "\(seed): \(backlog.kept)")
-      guard let ends = backlog.takeEnds() else { throw SpooledStretchTests.Failure(reason: "taken already") }
-      var consumer = ends.consumer
+      var consumer = try backlog.consumer()
       var cursor = left.acknowledged
       while cursor < left.total {
         try #require(try SpooledStretchTests.read(&consumer, &cursor, random.size(upTo: 8192), seed) == 0)
@@ -112,10 +101,7 @@ struct KilledSpoolTests {
     let backlog = try #require(try spool.opened(spool.backlog.first), "\(directory.events)")
     #expect(backlog.kept == 0..<total)
     #expect(directory.events.contains(.unreadable(SpoolError(.notASpool, path: memory))), "\(directory.events)")
-    guard let ends = backlog.takeEnds() else { throw SpooledStretchTests.Failure(reason: "taken already") }
-    var consumer = ends.consumer
-    var cursor: UInt64 = 0
-    while cursor < total { try #require(try SpooledStretchTests.read(&consumer, &cursor, 8192, Seed(1)) == 0) }
+    try backlog.readAll(0..<total)
     try spool.finish(backlog.stretch, isDelivered: true)
     var status = stat()
     #expect(stat(memory, &status) == 0 && Int(status.st_size) == foreign.count)
@@ -178,7 +164,7 @@ struct KilledSpoolTests {
     let directory = try SpoolDirectory()
     let spool = try directory.open()
     let buffer = try spool.begin(description: "", capacity: 64 << 10, overflow: .refuse)
-    guard var ends = buffer.takeEnds() else { throw SpooledStretchTests.Failure(reason: "taken already") }
+    var ends = try buffer.ends()
     for total in [1000, 2000, 3000] as [UInt64] {
       _ = ends.producer.write(minimum: 1000, maximum: 1000) { _ in 1000 }
       try SpoolDirectory.wait(for: "byte \(total)") { try directory.newest()?.checkpoint.head == total }
@@ -198,7 +184,7 @@ struct KilledSpoolTests {
       return
     }
     #expect(error.code == ENOSPC)
-    guard var ends = buffer.takeEnds() else { throw SpooledStretchTests.Failure(reason: "taken already") }
+    var ends = try buffer.ends()
     for total in [1000, 2000, 3000] as [UInt64] {
       _ = ends.producer.write(minimum: 1000, maximum: 1000) { _ in 1000 }
       try SpoolDirectory.wait(for: "byte \(total)") { try directory.newest()?.head == total }

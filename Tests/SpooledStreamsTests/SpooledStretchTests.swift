@@ -69,17 +69,11 @@ struct SpooledStretchTests {
     do {
       let spool = try directory.open(limit: 64 << 20)
       let buffer = try spool.begin(description: "whose", capacity: 64 << 10, overflow: .refuse)
-      guard var ends = buffer.takeEnds() else { throw Failure(reason: "taken already") }
+      var ends = try buffer.ends()
       while ends.producer.head < total {
         let (head, size) = (ends.producer.head, min(random.size(upTo: 2048), Int(total - ends.producer.head)))
-        while ends.producer.requestSpace(size) {
-          try #require(waitUntilReadable(ends.producer.spaceDescriptor))
-          ends.producer.drainSpaceSignals()
-        }
-        _ = ends.producer.write(minimum: size, maximum: size) { span in
-          span.withUnsafeMutableBytes { Self.pattern.fill($0, at: head) }
-          return size
-        }
+        try ends.producer.waitForSpace(size)
+        ends.producer.capture(size)
         ends.consumer.release(upTo: min(head, acknowledged))
       }
       ends.consumer.release(upTo: acknowledged)
@@ -93,8 +87,7 @@ struct SpooledStretchTests {
     let backlog = try #require(try spool.opened(spool.backlog.first), "\(seed)")
     #expect(spool.backlog.count == 1 && backlog.description == "whose" && backlog.resumption == "how", "\(seed)")
     #expect(backlog.kept == acknowledged..<total, "\(seed): \(backlog.kept) of \(total)")
-    guard let ends = backlog.takeEnds() else { throw Failure(reason: "taken already") }
-    var consumer = ends.consumer
+    var consumer = try backlog.consumer()
     #expect(consumer.capacity >= Int(total - acknowledged), "\(seed)")
     var cursor = acknowledged
     while cursor < total {
@@ -130,7 +123,7 @@ struct SpooledStretchTests {
 
   /// Streams to the end. Returns how many bytes were lost.
   private static func run(_ course: Course, _ buffer: SpooledBuffer, _ seed: Seed) throws -> UInt64 {
-    guard let ends = buffer.takeEnds() else { throw Failure(reason: "taken already") }
+    let ends = try buffer.ends()
     let (producer, consumer) = (Handover(ends.producer), Handover(ends.consumer))
     let lost = Atomic<UInt64>(0)
     let random = seed.generator
@@ -147,10 +140,7 @@ struct SpooledStretchTests {
             }
             producer.drainSpaceSignals()
           }
-          _ = producer.write(minimum: size, maximum: size) { span in
-            span.withUnsafeMutableBytes { pattern.fill($0, at: head) }
-            return size
-          }
+          producer.capture(size)
         }
         producer.finish()
       },

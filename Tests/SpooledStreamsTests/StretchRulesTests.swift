@@ -446,7 +446,7 @@ struct StretchRulesTests {
     let directory = try SpoolDirectory()
     let spool = try directory.open()
     let buffer = try spool.begin(description: "", capacity: 64 << 10, overflow: .refuse)
-    guard var ends = buffer.takeEnds() else { throw SpooledStretchTests.Failure(reason: "taken already") }
+    var ends = try buffer.ends()
     func capture(_ count: Int) { _ = ends.producer.write(minimum: count, maximum: count) { _ in count } }
     capture(10_000)
     try SpoolDirectory.wait(for: "the bytes on the disk") { try directory.newest()?.checkpoint.head == 10_000 }
@@ -472,14 +472,11 @@ struct StretchRulesTests {
     let events = try EventLog<SpoolEvent>()
     let spool = try StreamSpool(directory: directory.path, stream: "s", settings: settings) { events.append($0) }
     let buffer = try spool.begin(description: "", capacity: 16 << 10, overflow: .refuse)
-    guard var ends = buffer.takeEnds() else { throw SpooledStretchTests.Failure(reason: "taken already") }
+    var ends = try buffer.ends()
     /// Writes as much as there is space for within the spool's limit.
     func capture(upTo total: UInt64) throws {
       while ends.producer.head < total {
-        while ends.producer.requestSpace(1000) {
-          try #require(waitUntilReadable(ends.producer.spaceDescriptor))
-          ends.producer.drainSpaceSignals()
-        }
+        try ends.producer.waitForSpace(1000)
         _ = ends.producer.write(minimum: 1000, maximum: 1000) { _ in 1000 }
       }
     }
