@@ -1,6 +1,5 @@
 // Stretches that end while their process continues: what stays of them, and what the spool does afterwards.
 
-import EventLoops
 import Glibc
 import NetworkTesting
 import PropertyTesting
@@ -12,84 +11,35 @@ import Testing
 
 @Suite("A spool that continues after the end of a stretch")
 struct ContinuedSpoolTests {
-  /// A directory of this machine, for code that resolves a folder. The folder's content is on the test's disk.
-  private let directory: TemporaryDirectory
-  private let machine: SpoolMachine
-  /// The events of all processes that were not killed.
-  private let events: EventLog<SpoolEvent>
+  private let rig: SpoolOnMachine
 
-  init() throws {
-    let directory = try TemporaryDirectory()
-    try retryingInterrupts("mkdir") { mkdir("\(directory.path)/s", 0o700) }
-    self.directory = directory
-    events = try EventLog()
-    machine = try SpoolMachine(Seed(7).generator, folder: directory.path)
-  }
-
-  private func open(limit: UInt64 = 1 << 20, isKilled: Bool = false) throws -> StreamSpool {
-    var settings = SpoolSettings(limit: limit)
-    settings.syncInterval = .milliseconds(10)
-    return try StreamSpool(directory: directory.path, stream: "s", settings: settings, disk: machine.start()) {
-      [events] event in if !isKilled { events.append(event) }
-    }
-  }
-
-  private func stretches() throws -> [String] {
-    try SpoolFolder.stretches(in: "\(directory.path)/s", disk: machine.start())
-  }
+  init() throws { rig = try SpoolOnMachine(Seed(7)) }
 
   private func begin(_ spool: StreamSpool) throws -> SpooledBuffer {
     try spool.begin(description: "", capacity: 64 << 10, overflow: .refuse)
-  }
-
-  private func ends(_ buffer: SpooledBuffer) throws -> CircularBuffer.CopiedEnds {
-    guard let ends = buffer.takeEnds() else { throw SpooledStretchTests.Failure(reason: "taken already") }
-    return ends
-  }
-
-  /// Writes up to this position.
-  private func capture(_ producer: inout CircularBuffer.Producer, upTo total: UInt64) throws {
-    while producer.head < total {
-      let (head, size) = (producer.head, Int(min(4096, total - producer.head)))
-      while producer.requestSpace(size) {
-        let hasSpace = waitUntilReadable(producer.spaceDescriptor)
-        try #require(hasSpace)
-        producer.drainSpaceSignals()
-      }
-      _ = producer.write(minimum: size, maximum: size) { span in
-        span.withUnsafeMutableBytes { SpooledStretchTests.pattern.fill($0, at: head) }
-        return size
-      }
-    }
   }
 
   /// Leaves a stretch of this many bytes like a killed process.
   ///
   /// - Parameter isInMemory: whether the disk had no space for any of it.
   private func leave(_ total: UInt64, isInMemory: Bool = false) throws {
-    if isInMemory { machine.failWrites(with: ENOSPC) }
-    let spool = try open(isKilled: true)
+    if isInMemory { rig.machine.failWrites(with: ENOSPC) }
+    let spool = try rig.open(logsEvents: false)
     let buffer = try begin(spool)
-    var ends = try ends(buffer)
-    try capture(&ends.producer, upTo: total)
+    var ends = try buffer.ends()
+    try ends.producer.capture(upTo: total)
     // The disk has space again.
-    machine.kill()
+    rig.machine.kill()
     withExtendedLifetime(spool) {}
   }
 
   /// Reads the whole stretch, which nobody has read so far, and ends it as delivered. Nothing remains.
   private func deliver(_ total: UInt64, _ spool: StreamSpool) throws {
-    let backlog = try #require(try spool.opened(spool.backlog.first), "\(events.all)")
+    let backlog = try #require(try spool.opened(spool.backlog.first), "\(rig.events.all)")
     #expect(backlog.kept == 0..<total)
-    guard let ends = backlog.takeEnds() else { throw SpooledStretchTests.Failure(reason: "taken already") }
-    var consumer = ends.consumer
-    var cursor: UInt64 = 0
-    while cursor < total {
-      let lost = try SpooledStretchTests.read(&consumer, &cursor, 8192, Seed(1))
-      try #require(lost == 0)
-    }
+    try backlog.readAll(0..<total)
     #expect(try spool.finish(backlog.stretch, isDelivered: true) == 0)
-    #expect(try stretches() == [] && SpoolDirectory.inMemory(spool.backlog) == [])
+    #expect(try rig.stretches() == [] && SpoolDirectory.inMemory(spool.backlog) == [])
   }
 
   @Test(
@@ -99,20 +49,20 @@ struct ContinuedSpoolTests {
     let total: UInt64 = 5000
     if isOfEarlierProcess {
       try leave(total, isInMemory: true)
-      machine.failWrites(with: ENOSPC)
-      let spool = try open()
+      rig.machine.failWrites(with: ENOSPC)
+      let spool = try rig.open()
       let backlog = try #require(try spool.opened(spool.backlog.first))
       #expect(try spool.finish(backlog.stretch, isDelivered: false) == total)
     } else {
-      let spool = try open()
+      let spool = try rig.open()
       let buffer = try begin(spool)
-      machine.failWrites(with: ENOSPC)
-      var ends = try ends(buffer)
-      try capture(&ends.producer, upTo: total)
+      rig.machine.failWrites(with: ENOSPC)
+      var ends = try buffer.ends()
+      try ends.producer.capture(upTo: total)
       #expect(try spool.finish(buffer.stretch, isDelivered: false) == total)
     }
-    machine.kill()
-    try deliver(total, try open())
+    rig.machine.kill()
+    try deliver(total, try rig.open())
   }
 
   @Test(
@@ -121,58 +71,58 @@ struct ContinuedSpoolTests {
   func openedAgain(isInMemory: Bool) throws {
     let total: UInt64 = 20_000
     try leave(total, isInMemory: isInMemory)
-    let spool = try open()
+    let spool = try rig.open()
     for _ in 0..<2 {
-      let backlog = try #require(try spool.opened(spool.backlog.first), "\(events.all)")
+      let backlog = try #require(try spool.opened(spool.backlog.first), "\(rig.events.all)")
       #expect(backlog.kept == 0..<total)
       #expect(try spool.finish(backlog.stretch, isDelivered: false) == 0)
     }
     try deliver(total, spool)
-    #expect(events.all.isEmpty, "\(events.all)")
+    #expect(rig.events.all.isEmpty, "\(rig.events.all)")
   }
 
   @Test("the texts of an earlier stretch are on the disk after each interval, also after the end of a stream")
   func intervals() throws {
     try leave(20_000)
-    let spool = try open()
+    let spool = try rig.open()
     let backlog = try #require(try spool.opened(spool.backlog.first))
     let buffer = try begin(spool)
-    var ends = try ends(buffer)
-    try capture(&ends.producer, upTo: 5000)
+    var ends = try buffer.ends()
+    try ends.producer.capture(upTo: 5000)
     ends.consumer.release(upTo: 5000)
     // No commit follows for it.
     buffer.stretch.noteWithRelease("delivered")
     #expect(try spool.finish(buffer.stretch, isDelivered: true) == 0)
-    let path = try #require(try stretches().first)
+    let path = try #require(try rig.stretches().first)
     for round in 1...3 {
       backlog.stretch.noteWithRelease("\(round)")
       backlog.stretch.release(upTo: UInt64(1000 * round))
       try SpoolDirectory.wait(for: "text \(round)") {
-        let file = try? SpoolFile.open(path, access: .readOnly, disk: machine.start())
+        let file = try? rig.file(path)
         return file?.checkpoint.state == "\(round)"
       }
     }
-    #expect(events.all.isEmpty, "\(events.all)")
-    #expect(try spool.finish(backlog.stretch, isDelivered: true) == 0 && stretches() == [])
+    #expect(rig.events.all.isEmpty, "\(rig.events.all)")
+    #expect(try spool.finish(backlog.stretch, isDelivered: true) == 0 && rig.stretches() == [])
   }
 
   @Test("at the limit, the oldest bytes of all stretches make room, and no others")
   func limit() throws {
     try leave(200_000)
-    let spool = try open(limit: 300_000)
+    let spool = try rig.open(limit: 300_000)
     try SpoolDirectory.wait(for: "what memory had") { try SpoolDirectory.inMemory(spool.backlog).isEmpty }
     let buffer = try begin(spool)
-    var ends = try ends(buffer)
-    try capture(&ends.producer, upTo: 250_000)
+    var ends = try buffer.ends()
+    try ends.producer.capture(upTo: 250_000)
     try SpoolDirectory.wait(for: "the bytes on the disk") { buffer.stretch.notSynchronized(upTo: 250_000) == 0 }
     let earlier = try #require(try spool.opened(spool.backlog.first)).stretch
     #expect((150_000...155_000).contains(earlier.oldest) && buffer.stretch.oldest == 0, "\(earlier.oldest)")
-    try capture(&ends.producer, upTo: 400_000)
+    try ends.producer.capture(upTo: 400_000)
     try SpoolDirectory.wait(for: "the other bytes on the disk") { buffer.stretch.notSynchronized(upTo: 400_000) == 0 }
     #expect(earlier.oldest == 200_000 && (100_000...105_000).contains(buffer.stretch.oldest))
-    #expect(events.all.isEmpty, "\(events.all)")
+    #expect(rig.events.all.isEmpty, "\(rig.events.all)")
     for stretch in [earlier, buffer.stretch] { #expect(try spool.finish(stretch, isDelivered: true) == 0) }
-    #expect(try stretches() == [])
+    #expect(try rig.stretches() == [])
   }
 
   // MARK: On a real disk
@@ -182,8 +132,8 @@ struct ContinuedSpoolTests {
     let directory = try SpoolDirectory()
     let spool = try directory.open()
     let buffer = try begin(spool)
-    var ends = try ends(buffer)
-    try capture(&ends.producer, upTo: 5000)
+    var ends = try buffer.ends()
+    try ends.producer.capture(upTo: 5000)
     let path = try #require(try directory.stretches().last)
     let name = try #require(path.split(separator: "/").last.map { String($0) })
     try #require(try SpoolDirectory.inMemory([name]).count == 1)
@@ -200,8 +150,8 @@ struct ContinuedSpoolTests {
     do {
       let spool = try directory.open()
       let buffer = try begin(spool)
-      var ends = try ends(buffer)
-      try capture(&ends.producer, upTo: 5000)
+      var ends = try buffer.ends()
+      try ends.producer.capture(upTo: 5000)
       ends.producer.finish()
       ends.consumer.release(upTo: 5000)
       #expect(try spool.finish(buffer.stretch, isDelivered: false) == 0)

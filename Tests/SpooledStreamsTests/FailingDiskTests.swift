@@ -12,62 +12,38 @@ import Testing
 
 @Suite("A spool on a disk that temporarily refuses writes or reads")
 struct FailingDiskTests {
-  /// The code of each reported failure, and nil for each other event.
-  private func codes(_ events: EventLog<SpoolEvent>) -> [Int32?] {
-    events.all.map { if case .failing(let error) = $0 { error.code } else { nil } }
-  }
-
   @Test("each outage of the disk is reported once, with its end, and loses no byte", arguments: [ENOSPC, EIO, ESTALE])
   func outages(code: Int32) throws {
     let seed = Seed(UInt64(code))
-    let directory = try TemporaryDirectory()
-    let machine = try SpoolMachine(seed.generator, folder: directory.path)
-    let events = try EventLog<SpoolEvent>()
-    var settings = SpoolSettings(limit: 1 << 20)
-    settings.syncInterval = .milliseconds(10)
-    func open() throws -> StreamSpool {
-      try StreamSpool(directory: directory.path, stream: "s", settings: settings, disk: machine.start()) {
-        events.append($0)
-      }
-    }
-    let spool = try open()
+    let rig = try SpoolOnMachine(seed)
+    let spool = try rig.open()
     let buffer = try spool.begin(description: "", capacity: 64 << 10, overflow: .refuse)
-    guard var ends = buffer.takeEnds() else { throw SpooledStretchTests.Failure(reason: "taken already") }
-    func capture(_ count: Int) {
-      let head = ends.producer.head
-      _ = ends.producer.write(minimum: count, maximum: count) { span in
-        span.withUnsafeMutableBytes { SpooledStretchTests.pattern.fill($0, at: head) }
-        return count
-      }
-    }
+    var ends = try buffer.ends()
     for round in 1...3 {
-      machine.failWrites(with: code)
-      capture(5000)
-      try SpoolDirectory.wait(for: "failure \(round)") { events.all.count >= 2 * round - 1 }
+      rig.machine.failWrites(with: code)
+      ends.producer.capture(5000)
+      try SpoolDirectory.wait(for: "failure \(round)") { rig.events.all.count >= 2 * round - 1 }
       // The disk is tried repeatedly meanwhile.
-      capture(5000)
-      machine.failWrites(with: nil)
-      try SpoolDirectory.wait(for: "recovery \(round)") { events.all.count >= 2 * round }
+      ends.producer.capture(5000)
+      rig.machine.failWrites(with: nil)
+      try SpoolDirectory.wait(for: "recovery \(round)") { rig.events.all.count >= 2 * round }
       try SpoolDirectory.wait(for: "everything on the disk") {
         buffer.stretch.notSynchronized(upTo: ends.producer.head) == 0
       }
     }
-    for (number, event) in events.all.enumerated() {
+    for (number, event) in rig.events.all.enumerated() {
       if case .failing(let error) = event {
         #expect(number % 2 == 0 && error.code == code)
       } else {
         #expect(number % 2 == 1 && event == .recovered)
       }
     }
-    #expect(events.all.count == 6)
-    machine.cutPower()
-    let next = try open()
+    #expect(rig.events.all.count == 6)
+    rig.machine.cutPower()
+    let next = try rig.open()
     let backlog = try #require(try next.opened(next.backlog.first))
     #expect(backlog.kept == 0..<30_000)
-    guard let found = backlog.takeEnds() else { throw SpooledStretchTests.Failure(reason: "taken already") }
-    var consumer = found.consumer
-    var cursor: UInt64 = 0
-    while cursor < 30_000 { try #require(try SpooledStretchTests.read(&consumer, &cursor, 8192, seed) == 0) }
+    try backlog.readAll(0..<30_000, seed)
     #expect(try next.finish(backlog.stretch, isDelivered: true) == 0)
     withExtendedLifetime(spool) {}
   }
@@ -77,55 +53,41 @@ struct FailingDiskTests {
     arguments: Seed.several(4))
   func longOutages(seed: Seed) throws {
     var random = seed.generator
-    let directory = try TemporaryDirectory()
-    let machine = try SpoolMachine(seed.generator, folder: directory.path)
+    let rig = try SpoolOnMachine(seed)
     let limit: UInt64 = 1 << 20
-    var settings = SpoolSettings(limit: limit)
-    settings.syncInterval = .milliseconds(10)
-    func open() throws -> StreamSpool {
-      try StreamSpool(directory: directory.path, stream: "s", settings: settings, disk: machine.start()) { _ in }
-    }
-    let spool = try open()
+    let spool = try rig.open(limit: limit)
     let buffer = try spool.begin(description: "", capacity: 64 << 10, overflow: .dropOldest)
-    guard var ends = buffer.takeEnds() else { throw SpooledStretchTests.Failure(reason: "taken already") }
-    func capture(_ count: Int) {
-      let head = ends.producer.head
-      _ = ends.producer.write(minimum: count, maximum: count) { span in
-        span.withUnsafeMutableBytes { SpooledStretchTests.pattern.fill($0, at: head) }
-        return count
-      }
-    }
+    var ends = try buffer.ends()
     /// What the disk accepted before each outage, oldest first.
     var accepted: [Range<UInt64>] = []
     for _ in 0..<5 {
       let start = ends.producer.head
       for _ in 0..<Int.random(in: 1...8, using: &random) {
-        capture(random.size(upTo: 40_000))
+        ends.producer.capture(random.size(upTo: 40_000))
         try SpoolDirectory.wait(for: "bytes on the disk", seed) {
           buffer.stretch.notSynchronized(upTo: ends.producer.head) == 0
         }
       }
       accepted.append(start..<ends.producer.head)
-      machine.failWrites(with: ENOSPC)
+      rig.machine.failWrites(with: ENOSPC)
       // More than the limit, and never at once more than the buffer holds.
-      for _ in 0..<Int.random(in: 20...60, using: &random) { capture(60_000) }
-      let before = machine.writeCount
-      try SpoolDirectory.wait(for: "attempts on the full disk", seed) { machine.writeCount >= before + 3 }
-      machine.failWrites(with: nil)
+      for _ in 0..<Int.random(in: 20...60, using: &random) { ends.producer.capture(60_000) }
+      let before = rig.machine.writeCount
+      try SpoolDirectory.wait(for: "attempts on the full disk", seed) { rig.machine.writeCount >= before + 3 }
+      rig.machine.failWrites(with: nil)
       try SpoolDirectory.wait(for: "the end of the outage", seed) {
         buffer.stretch.notSynchronized(upTo: ends.producer.head) == 0
       }
     }
     let head = ends.producer.head
     if random.chance(50) {
-      machine.cutPower()
+      rig.machine.cutPower()
     } else {
-      machine.kill()
+      rig.machine.kill()
     }
-    let next = try open()
+    let next = try rig.open(limit: limit)
     let backlog = try #require(try next.opened(next.backlog.first), "\(seed)")
-    guard let found = backlog.takeEnds() else { throw SpooledStretchTests.Failure(reason: "taken already") }
-    var consumer = found.consumer
+    var consumer = try backlog.consumer()
     var (cursor, gaps) = (backlog.kept.lowerBound, [0..<backlog.kept.lowerBound])
     while cursor < head {
       let lost = try SpooledStretchTests.read(&consumer, &cursor, 8192, seed)
@@ -146,50 +108,36 @@ struct FailingDiskTests {
 
   @Test("a delivered stretch leaves nothing in memory, even if the disk refuses to sync its removal")
   func unsyncedRemoval() throws {
-    let directory = try TemporaryDirectory()
-    let machine = try SpoolMachine(Seed(5).generator, folder: directory.path)
-    let events = try EventLog<SpoolEvent>()
-    let spool = try StreamSpool(
-      directory: directory.path, stream: "s", settings: SpoolSettings(limit: 1 << 20), disk: machine.start()
-    ) { events.append($0) }
+    let rig = try SpoolOnMachine(Seed(5))
+    let spool = try rig.open(syncInterval: .seconds(1))
     let buffer = try spool.begin(description: "", capacity: 64 << 10, overflow: .refuse)
-    func stretches() throws -> [String] {
-      try SpoolFolder.stretches(in: spool.path, disk: machine.start())
-        .map { $0.split(separator: "/").last.map(String.init) ?? $0 }
-    }
-    let names = try stretches()
+    let names = try rig.names()
     try #require(try SpoolDirectory.inMemory(names).count == 1)
-    machine.failFolderSyncs(with: EIO)
+    rig.machine.failFolderSyncs(with: EIO)
     try spool.finish(buffer.stretch, isDelivered: true)
-    #expect(try stretches() == [])
+    #expect(try rig.stretches() == [])
     #expect(try SpoolDirectory.inMemory(names) == [])
-    #expect(codes(events) == [EIO], "\(events.all)")
+    #expect(rig.codes == [EIO], "\(rig.events.all)")
   }
 
   @Test("a refused sync of complete blocks is reported, and the next one tries again")
   func unsyncedBlocks() throws {
-    let directory = try TemporaryDirectory()
-    let machine = try SpoolMachine(Seed(7).generator, folder: directory.path)
-    let events = try EventLog<SpoolEvent>()
-    var settings = SpoolSettings(limit: 1 << 20)
+    let rig = try SpoolOnMachine(Seed(7))
     // Shortly before the interval ends, the beginning of the next block makes the spool sync those before it.
-    settings.syncInterval = .milliseconds(400)
-    let spool = try StreamSpool(
-      directory: directory.path, stream: "s", settings: settings, disk: machine.start()
-    ) { events.append($0) }
+    let spool = try rig.open(syncInterval: .milliseconds(400))
     let buffer = try spool.begin(description: "", capacity: 64 << 10, overflow: .refuse)
-    guard var ends = buffer.takeEnds() else { throw SpooledStretchTests.Failure(reason: "taken already") }
+    var ends = try buffer.ends()
     // A steady stream has a new block every few milliseconds.
     func capture() { _ = ends.producer.write(minimum: 512, maximum: 512) { _ in 512 } }
     for round in 1...2 {
-      machine.failNextSync(with: EIO)
+      rig.machine.failNextSync(with: EIO)
       try SpoolDirectory.wait(for: "failure \(round)") {
         capture()
-        return events.all.count >= 2 * round - 1
+        return rig.events.all.count >= 2 * round - 1
       }
-      try SpoolDirectory.wait(for: "recovery \(round)") { events.all.count >= 2 * round }
+      try SpoolDirectory.wait(for: "recovery \(round)") { rig.events.all.count >= 2 * round }
     }
-    #expect(codes(events) == [EIO, nil, EIO, nil] && events.all.last == .recovered, "\(events.all)")
+    #expect(rig.codes == [EIO, nil, EIO, nil] && rig.events.all.last == .recovered, "\(rig.events.all)")
     try spool.finish(buffer.stretch, isDelivered: true)
   }
 
@@ -197,32 +145,21 @@ struct FailingDiskTests {
   func refusedEnd() throws {
     var accepted = 0
     while true {
-      let directory = try TemporaryDirectory()
-      let machine = try SpoolMachine(Seed(8).generator, folder: directory.path)
-      let events = try EventLog<SpoolEvent>()
-      var settings = SpoolSettings(limit: 1 << 20)
+      let rig = try SpoolOnMachine(Seed(8))
       // No interval ends meanwhile.
-      settings.syncInterval = .seconds(3600)
-      func open() throws -> StreamSpool {
-        try StreamSpool(directory: directory.path, stream: "s", settings: settings, disk: machine.start()) {
-          events.append($0)
-        }
-      }
-      let spool = try open()
+      let spool = try rig.open(syncInterval: .seconds(3600))
       let buffer = try spool.begin(description: "", capacity: 64 << 10, overflow: .refuse)
-      guard var ends = buffer.takeEnds() else { throw SpooledStretchTests.Failure(reason: "taken already") }
+      var ends = try buffer.ends()
       _ = ends.producer.write(minimum: 2 * 4064, maximum: 2 * 4064) { _ in 2 * 4064 }
-      let path = try #require(try SpoolFolder.stretches(in: spool.path, disk: machine.start()).first)
-      try SpoolDirectory.wait(for: "both blocks in the file") {
-        try SpoolFile.open(path, access: .readOnly, disk: machine.start()).head == 2 * 4064
-      }
-      let before = machine.writeCount
-      machine.failWrites(with: EIO, after: accepted)
+      let path = try #require(try rig.stretches().first)
+      try SpoolDirectory.wait(for: "both blocks in the file") { try rig.file(path).head == 2 * 4064 }
+      let before = rig.machine.writeCount
+      rig.machine.failWrites(with: EIO, after: accepted)
       try spool.finish(buffer.stretch, isDelivered: false)
-      let isRefused = machine.writeCount - before > accepted
-      #expect(codes(events) == (isRefused ? [EIO] : []), "after \(accepted) writes: \(events.all)")
-      machine.kill()
-      let next = try open()
+      let isRefused = rig.machine.writeCount - before > accepted
+      #expect(rig.codes == (isRefused ? [EIO] : []), "after \(accepted) writes: \(rig.events.all)")
+      rig.machine.kill()
+      let next = try rig.open(syncInterval: .seconds(3600))
       try SpoolDirectory.wait(for: "what memory had") { try SpoolDirectory.inMemory(next.backlog).isEmpty }
       guard isRefused else { break }
       accepted += 1
@@ -235,25 +172,19 @@ struct FailingDiskTests {
   func refusedSettling() throws {
     var accepted = 0
     while true {
-      let directory = try TemporaryDirectory()
-      let machine = try SpoolMachine(Seed(9).generator, folder: directory.path)
-      try left(10_000, machine, directory)
-      let events = try EventLog<SpoolEvent>()
-      var settings = SpoolSettings(limit: 1 << 20)
-      settings.syncInterval = .milliseconds(10)
-      machine.failWrites(with: ENOSPC, after: accepted)
-      let spool = try StreamSpool(
-        directory: directory.path, stream: "s", settings: settings, disk: machine.start()
-      ) { events.append($0) }
+      let rig = try SpoolOnMachine(Seed(9))
+      try left(10_000, rig)
+      rig.machine.failWrites(with: ENOSPC, after: accepted)
+      let spool = try rig.open()
       func isSettled() throws -> Bool { try SpoolDirectory.inMemory(spool.backlog).isEmpty }
       try SpoolDirectory.wait(for: "an end or a failure after \(accepted) writes") {
-        try isSettled() || !events.all.isEmpty
+        try isSettled() || !rig.events.all.isEmpty
       }
-      if events.all.isEmpty { break }
-      #expect(codes(events) == [ENOSPC], "after \(accepted) writes: \(events.all)")
-      machine.failWrites(with: nil)
+      if rig.events.all.isEmpty { break }
+      #expect(rig.codes == [ENOSPC], "after \(accepted) writes: \(rig.events.all)")
+      rig.machine.failWrites(with: nil)
       try SpoolDirectory.wait(for: "the end after \(accepted) writes") { try isSettled() }
-      try SpoolDirectory.wait(for: "the recovery after \(accepted) writes") { events.all.last == .recovered }
+      try SpoolDirectory.wait(for: "the recovery after \(accepted) writes") { rig.events.all.last == .recovered }
       accepted += 1
     }
     // At least the lock, the newest checkpoint again, the next one, and the record that nothing is in memory any more.
@@ -261,63 +192,37 @@ struct FailingDiskTests {
   }
 
   /// A spool in which a killed process has left this number of bytes.
-  private func left(_ count: Int, _ machine: SpoolMachine, _ directory: TemporaryDirectory) throws {
-    let spool = try StreamSpool(
-      directory: directory.path, stream: "s", settings: SpoolSettings(limit: 8 << 20), disk: machine.start()
-    ) { _ in }
+  private func left(_ count: Int, _ rig: SpoolOnMachine) throws {
+    let spool = try rig.open(limit: 8 << 20, syncInterval: .seconds(1), logsEvents: false)
     let buffer = try spool.begin(description: "", capacity: 64 << 10, overflow: .refuse)
-    guard var ends = buffer.takeEnds() else { throw SpooledStretchTests.Failure(reason: "taken already") }
-    while ends.producer.head < count {
-      let (head, size) = (ends.producer.head, min(4096, count - Int(ends.producer.head)))
-      while ends.producer.requestSpace(size) {
-        try #require(waitUntilReadable(ends.producer.spaceDescriptor))
-        ends.producer.drainSpaceSignals()
-      }
-      _ = ends.producer.write(minimum: size, maximum: size) { span in
-        span.withUnsafeMutableBytes { SpooledStretchTests.pattern.fill($0, at: head) }
-        return size
-      }
-    }
+    var ends = try buffer.ends()
+    try ends.producer.capture(upTo: UInt64(count))
     ends.producer.finish()
     try SpoolDirectory.wait(for: "everything on the disk") { buffer.stretch.notSynchronized(upTo: UInt64(count)) == 0 }
-    machine.cutPower()
+    rig.machine.cutPower()
     withExtendedLifetime(spool) {}
   }
 
   @Test("what a killed process left in memory is written once the disk accepts it, although no stream asks for it")
   func settledLater() throws {
-    let directory = try TemporaryDirectory()
-    let machine = try SpoolMachine(Seed(6).generator, folder: directory.path)
-    let events = try EventLog<SpoolEvent>()
-    var settings = SpoolSettings(limit: 1 << 20)
-    settings.syncInterval = .milliseconds(10)
-    func open() throws -> StreamSpool {
-      try StreamSpool(directory: directory.path, stream: "s", settings: settings, disk: machine.start()) {
-        events.append($0)
-      }
-    }
+    let rig = try SpoolOnMachine(Seed(6))
     do {
-      let spool = try open()
+      let spool = try rig.open()
       let buffer = try spool.begin(description: "", capacity: 64 << 10, overflow: .refuse)
-      machine.failWrites(with: ENOSPC)
-      guard var ends = buffer.takeEnds() else { throw SpooledStretchTests.Failure(reason: "taken already") }
-      _ = ends.producer.write(minimum: 5000, maximum: 5000) { span in
-        span.withUnsafeMutableBytes { SpooledStretchTests.pattern.fill($0, at: 0) }
-        return 5000
-      }
-      machine.kill()
+      rig.machine.failWrites(with: ENOSPC)
+      var ends = try buffer.ends()
+      ends.producer.capture(5000)
+      rig.machine.kill()
       withExtendedLifetime(spool) {}
     }
-    machine.failWrites(with: ENOSPC)
-    let count = events.all.count
-    let spool = try open()
-    try SpoolDirectory.wait(for: "a refused attempt") { events.all.count > count }
+    rig.machine.failWrites(with: ENOSPC)
+    let count = rig.events.all.count
+    let spool = try rig.open()
+    try SpoolDirectory.wait(for: "a refused attempt") { rig.events.all.count > count }
     try #require(try SpoolDirectory.inMemory(spool.backlog).count == 1)
-    machine.failWrites(with: nil)
+    rig.machine.failWrites(with: nil)
     try SpoolDirectory.wait(for: "everything on the disk") { try SpoolDirectory.inMemory(spool.backlog).isEmpty }
-    for path in try SpoolFolder.stretches(in: spool.path, disk: machine.start()) {
-      #expect(try SpoolFile.open(path, access: .readOnly, disk: machine.start()).head == 5000)
-    }
+    for path in try rig.stretches() { #expect(try rig.file(path).head == 5000) }
   }
 
   @Test(
@@ -325,61 +230,44 @@ struct FailingDiskTests {
     arguments: [EMFILE, ENFILE, ENOMEM, EAGAIN, ESTALE, EIO])
   func opens(code: Int32) throws {
     let seed = Seed(UInt64(code))
-    let directory = try TemporaryDirectory()
-    let machine = try SpoolMachine(seed.generator, folder: directory.path)
-    try left(50_000, machine, directory)
-    let events = try EventLog<SpoolEvent>()
-    var settings = SpoolSettings(limit: 8 << 20)
-    settings.syncInterval = .milliseconds(10)
+    let rig = try SpoolOnMachine(seed)
+    try left(50_000, rig)
     // The first one is the lock.
-    machine.failOpens(with: code, after: 1)
-    let spool = try StreamSpool(
-      directory: directory.path, stream: "s", settings: settings, disk: machine.start()
-    ) { events.append($0) }
-    try events.wait("the first attempt") { $0.first }
+    rig.machine.failOpens(with: code, after: 1)
+    let spool = try rig.open(limit: 8 << 20)
+    try rig.events.wait("the first attempt") { $0.first }
     let found = try EventLog<SpooledBacklog?>()
     spool.open(try #require(spool.backlog.first)) { stretch in
       if case .backlog(let backlog) = stretch { found.append(backlog) } else { found.append(nil) }
     }
-    let before = machine.openCount
-    try SpoolDirectory.wait(for: "more attempts", seed) { machine.openCount >= before + 10 }
+    let before = rig.machine.openCount
+    try SpoolDirectory.wait(for: "more attempts", seed) { rig.machine.openCount >= before + 10 }
     #expect(found.all.isEmpty)
-    machine.failOpens(with: nil)
+    rig.machine.failOpens(with: nil)
     let backlog = try #require(try found.wait("the stretch") { $0.first })
     #expect(backlog.kept == 0..<50_000)
-    guard let ends = backlog.takeEnds() else { throw SpooledStretchTests.Failure(reason: "taken already") }
-    var consumer = ends.consumer
-    var cursor: UInt64 = 0
-    while cursor < 50_000 { try #require(try SpooledStretchTests.read(&consumer, &cursor, 8192, seed) == 0) }
-    try SpoolDirectory.wait(for: "the end of the failure", seed) { events.all.last == .recovered }
-    #expect(codes(events) == [code, nil], "\(events.all)")
+    try backlog.readAll(0..<50_000, seed)
+    try SpoolDirectory.wait(for: "the end of the failure", seed) { rig.events.all.last == .recovered }
+    #expect(rig.codes == [code, nil], "\(rig.events.all)")
     #expect(try spool.finish(backlog.stretch, isDelivered: true) == 0)
-    #expect(try SpoolFolder.stretches(in: spool.path, disk: machine.start()) == [])
+    #expect(try rig.stretches() == [])
   }
 
   @Test("a disk that cannot read for a while loses no byte of a backlog, whenever that is", arguments: Seed.several(6))
   func reads(seed: Seed) throws {
     var random = seed.generator
-    let directory = try TemporaryDirectory()
-    let machine = try SpoolMachine(seed.generator, folder: directory.path)
+    let rig = try SpoolOnMachine(seed)
     let count = Int.random(in: 100_000...3_000_000, using: &random)
-    try left(count, machine, directory)
-    let events = try EventLog<SpoolEvent>()
-    var settings = SpoolSettings(limit: 8 << 20)
-    settings.syncInterval = .milliseconds(10)
+    try left(count, rig)
     // The age of data that cannot be read is unknown.
-    settings.retention = .seconds(3600)
-    let spool = try StreamSpool(
-      directory: directory.path, stream: "s", settings: settings, disk: machine.start()
-    ) { events.append($0) }
+    let spool = try rig.open(limit: 8 << 20) { $0.retention = .seconds(3600) }
     let backlog = try #require(try spool.opened(spool.backlog.first))
-    guard let ends = backlog.takeEnds() else { throw SpooledStretchTests.Failure(reason: "taken already") }
-    var consumer = ends.consumer
+    var consumer = try backlog.consumer()
     var cursor: UInt64 = 0
     let code = [EIO, ENOMEM].randomElement(using: &random) ?? EIO
     while cursor < count {
-      machine.failReads(with: code)
-      let before = machine.readCount
+      rig.machine.failReads(with: code)
+      let before = rig.machine.readCount
       // Bytes that were loaded before can still be read. Then the disk is tried several times, including by the check
       // of ages.
       try SpoolDirectory.wait(for: "more attempts", seed) {
@@ -388,39 +276,34 @@ struct FailingDiskTests {
         case .empty: break
         case .overwritten(let oldest): throw SpooledStretchTests.Failure(reason: "\(oldest) after \(cursor), \(seed)")
         }
-        return cursor == count || machine.readCount >= before + 10
+        return cursor == count || rig.machine.readCount >= before + 10
       }
-      machine.failReads(with: nil)
+      rig.machine.failReads(with: nil)
       guard cursor < count else { break }
       try #require(try SpooledStretchTests.read(&consumer, &cursor, 8192, seed) == 0)
     }
     #expect(consumer.isFinished && consumer.head == UInt64(count))
-    #expect(events.all.allSatisfy { if case .failing = $0 { true } else { $0 == .recovered } }, "\(events.all)")
-    try SpoolDirectory.wait(for: "the end of the outage", seed) { events.all.last == .recovered }
+    #expect(rig.events.all.allSatisfy { if case .failing = $0 { true } else { $0 == .recovered } }, "\(rig.events.all)")
+    try SpoolDirectory.wait(for: "the end of the outage", seed) { rig.events.all.last == .recovered }
     try spool.finish(backlog.stretch, isDelivered: true)
   }
 
   @Test("bytes that a working disk cannot read for too long count as lost, and bytes of a disk that is gone do not")
   func badSectors() throws {
-    let directory = try TemporaryDirectory()
-    let machine = try SpoolMachine(Seed(3).generator, folder: directory.path)
-    try left(500_000, machine, directory)
-    var settings = SpoolSettings(limit: 8 << 20)
-    settings.syncInterval = .milliseconds(5)
-    settings.readingPatience = .milliseconds(100)
-    let spool = try StreamSpool(
-      directory: directory.path, stream: "s", settings: settings, disk: machine.start()
-    ) { _ in }
+    let rig = try SpoolOnMachine(Seed(3))
+    try left(500_000, rig)
+    let spool = try rig.open(limit: 8 << 20, syncInterval: .milliseconds(5)) {
+      $0.readingPatience = .milliseconds(100)
+    }
     let backlog = try #require(try spool.opened(spool.backlog.first))
-    guard let ends = backlog.takeEnds() else { throw SpooledStretchTests.Failure(reason: "taken already") }
-    let consumer = ends.consumer
-    machine.failReads(with: EIO, andWrites: true)
-    let (began, before) = (MonotonicInstant.now, machine.readCount)
+    let consumer = try backlog.consumer()
+    rig.machine.failReads(with: EIO, andWrites: true)
+    let (began, before) = (MonotonicInstant.now, rig.machine.readCount)
     try SpoolDirectory.wait(for: "attempts for longer than the patience") {
       guard case .empty = consumer.read(at: 0, maximum: 8192, { $0.byteCount }) else { return false }
-      return machine.readCount > before + 20 && .now - began > .milliseconds(300)
+      return rig.machine.readCount > before + 20 && .now - began > .milliseconds(300)
     }
-    machine.failReads(with: EIO)
+    rig.machine.failReads(with: EIO)
     var cursor: UInt64 = 0
     try SpoolDirectory.wait(for: "the end") {
       switch consumer.read(at: cursor, maximum: 8192, { $0.byteCount }) {

@@ -38,57 +38,26 @@ struct LostMemoryTests {
   /// The size of the buffer in memory. Once a quarter of it is full, the spool's thread copies, however long the
   /// interval is. ``total`` is more than that.
   private static let capacity = 32 << 10
-  private let directory: TemporaryDirectory
-  private let machine: SpoolMachine
-  private let events: EventLog<SpoolEvent>
+  private let rig: SpoolOnMachine
 
-  init() throws {
-    let directory = try TemporaryDirectory()
-    // The disk is in memory, and what has no file is known by its folder.
-    try retryingInterrupts("mkdir") { mkdir("\(directory.path)/s", 0o700) }
-    self.directory = directory
-    machine = try SpoolMachine(Seed(1).generator, folder: directory.path)
-    events = try EventLog()
-  }
-
-  private func open(_ interval: Duration = .milliseconds(10)) throws -> StreamSpool {
-    var settings = SpoolSettings(limit: 1 << 20)
-    settings.syncInterval = interval
-    return try StreamSpool(directory: directory.path, stream: "s", settings: settings, disk: machine.start()) {
-      [events] in events.append($0)
-    }
-  }
-
-  private func stretches() throws -> [String] {
-    try SpoolFolder.stretches(in: "\(directory.path)/s", disk: machine.start())
-  }
+  init() throws { rig = try SpoolOnMachine(Seed(1)) }
 
   /// The only file of the spool, as another process sees it; nil if there is none.
-  private func storedFile() throws -> SpoolFile? {
-    try stretches().first.map { try SpoolFile.open($0, access: .readOnly, disk: machine.start()) }
-  }
-
-  private func write(_ count: Int, _ producer: inout CircularBuffer.Producer) {
-    let head = producer.head
-    _ = producer.write(minimum: count, maximum: count) { span in
-      span.withUnsafeMutableBytes { SpooledStretchTests.pattern.fill($0, at: head) }
-      return count
-    }
-  }
+  private func storedFile() throws -> SpoolFile? { try rig.stretches().first.map { try rig.file($0) } }
 
   /// Captures bytes, and is killed. Returns the path of the data in memory.
   private func capture(_ extent: Extent) throws -> String {
-    machine.kill()
-    if extent == .memory { machine.failWrites(with: ENOSPC) }
+    rig.machine.kill()
+    if extent == .memory { rig.machine.failWrites(with: ENOSPC) }
     let isLate = extent == .partly || extent == .start
-    let spool = try open(isLate ? .seconds(3600) : .milliseconds(10))
+    let spool = try rig.open(syncInterval: isLate ? .seconds(3600) : .milliseconds(10))
     // Until then, the spool's thread does nothing else.
     let isKilled = EndSignal()
     defer { isKilled.signal() }
     if extent == .start { spool.open("none") { _ in isKilled.wait() } }
     let buffer = try spool.begin(description: "d", capacity: Self.capacity, overflow: .refuse)
-    guard var ends = buffer.takeEnds() else { throw SpooledStretchTests.Failure(reason: "taken already") }
-    write(Int(Self.total), &ends.producer)
+    var ends = try buffer.ends()
+    ends.producer.capture(Int(Self.total))
     switch extent {
     case .memory, .start: break
     case .partly: try SpoolDirectory.wait(for: "complete blocks") { try storedFile()?.head == Self.inBlocks }
@@ -98,16 +67,15 @@ struct LostMemoryTests {
         return file.checkpoint.head == Self.total && file.needsNoMemory
       }
     }
-    machine.kill()
+    rig.machine.kill()
     // The spool's thread, which has no disk any more, must not read the memory that a test changes.
     let isIdle = EndSignal()
     isKilled.signal()
     spool.open("none") { _ in isIdle.signal() }
     isIdle.wait()
-    machine.failWrites(with: nil)
+    rig.machine.failWrites(with: nil)
     if extent != .memory { return SharedStretch(id: try #require(try storedFile()).id).bufferPath }
-    let folder = SpoolFolder.resolved("\(directory.path)/s")
-    let left = SharedStretch.withoutFile(in: folder)
+    let left = SharedStretch.withoutFile(in: SpoolFolder.resolved(rig.folder))
     #expect(left.count == 1 && left.first?.text == "d")
     return SharedStretch(id: try #require(left.first).identity.id).bufferPath
   }
@@ -139,23 +107,17 @@ struct LostMemoryTests {
   /// Reads what the next process has, and ends it as delivered. Returns how many bytes it has; nil for nothing to send.
   private func deliver() throws -> UInt64? {
     // The former process has ended.
-    machine.kill()
-    let spool = try open()
+    rig.machine.kill()
+    let spool = try rig.open()
     guard let backlog = try spool.opened(spool.backlog.first) else { return nil }
-    guard let ends = backlog.takeEnds() else { throw SpooledStretchTests.Failure(reason: "taken already") }
-    var consumer = ends.consumer
-    var cursor = backlog.kept.lowerBound
-    while cursor < backlog.kept.upperBound {
-      let missing = try SpooledStretchTests.read(&consumer, &cursor, 8192, Seed(1))
-      #expect(missing == 0)
-    }
+    try backlog.readAll(backlog.kept)
     try spool.finish(backlog.stretch, isDelivered: true)
     return UInt64(backlog.kept.count)
   }
 
   /// The offsets from which bytes may be missing, as reported.
   private var doubts: [UInt64] {
-    events.all.compactMap { event in
+    rig.events.all.compactMap { event in
       guard case .damaged(_, let damage) = event, damage.kind == .lostMemory else { return nil }
       return event.reportsDoubt ? damage.lostPositions.lowerBound : nil
     }
@@ -179,12 +141,12 @@ struct LostMemoryTests {
       #expect(try file.hasLostMemory == isLost && file.verify().hasLoss == isLost, "\(extent)")
       let rest: UInt64? = !isLost ? Self.total : onDisk > 0 ? onDisk : nil
       #expect(try test.deliver() == rest, "\(extent)")
-      #expect(test.doubts == (isLost ? [onDisk] : []), "\(extent): \(test.events.all)")
+      #expect(test.doubts == (isLost ? [onDisk] : []), "\(extent): \(test.rig.events.all)")
       // The file stays for the operator. Nothing of it is sent again, and each run reports the loss.
-      let count = test.events.all.count
+      let count = test.rig.events.all.count
       #expect(try test.deliver() == nil, "\(extent)")
-      #expect(try test.stretches().count == (isLost ? 1 : 0), "\(extent)")
-      #expect(test.events.all.dropFirst(count).contains { $0.reportsDoubt } == isLost, "\(extent)")
+      #expect(try test.rig.stretches().count == (isLost ? 1 : 0), "\(extent)")
+      #expect(test.rig.events.all.dropFirst(count).contains { $0.reportsDoubt } == isLost, "\(extent)")
     }
   }
 
@@ -202,23 +164,23 @@ struct LostMemoryTests {
     switch place {
     case .data:
       #expect(try deliver() == nil)
-      #expect(doubts == [0], "\(events.all)")
+      #expect(doubts == [0], "\(rig.events.all)")
       let file = try #require(try storedFile())
       #expect(file.hasLostMemory && file.head == 0 && file.description == "d")
     case .description:
       // All bytes are there. Nothing shows where to send them.
-      machine.kill()
+      rig.machine.kill()
       do {
-        let spool = try open()
+        let spool = try rig.open()
         let backlog = try #require(try spool.opened(spool.backlog.first))
         #expect(backlog.kept == 0..<Self.total && backlog.description.isEmpty)
         #expect(try spool.finish(backlog.stretch, isDelivered: false) == 0)
       }
       let file = try #require(try storedFile())
-      #expect(file.head == Self.total && !file.mayLackBytes && doubts.isEmpty, "\(events.all)")
+      #expect(file.head == Self.total && !file.mayLackBytes && doubts.isEmpty, "\(rig.events.all)")
     case .both:
       #expect(try deliver() == nil)
-      #expect(try stretches() == [] && doubts.isEmpty, "\(events.all)")
+      #expect(try rig.stretches() == [] && doubts.isEmpty, "\(rig.events.all)")
     }
   }
 
@@ -232,35 +194,35 @@ struct LostMemoryTests {
     let start = Int(status.st_size) - Self.capacity
     try overwrite(path, [UInt8](repeating: 0, count: Self.capacity), at: start)
     #expect(try deliver() == Self.inBlocks)
-    #expect(doubts == [Self.inBlocks], "\(events.all)")
+    #expect(doubts == [Self.inBlocks], "\(rig.events.all)")
   }
 
   @Test("is no loss after a clean end, nor after the next process has written all of it to the disk")
   func settled() throws {
     do {
-      let spool = try open(.seconds(3600))
+      let spool = try rig.open(syncInterval: .seconds(3600))
       let buffer = try spool.begin(description: "d", capacity: 64 << 10, overflow: .refuse)
-      guard var ends = buffer.takeEnds() else { throw SpooledStretchTests.Failure(reason: "taken already") }
-      write(Int(Self.total), &ends.producer)
+      var ends = try buffer.ends()
+      ends.producer.capture(Int(Self.total))
       #expect(try spool.finish(buffer.stretch, isDelivered: false) == 0)
     }
     let file = try #require(try storedFile())
     #expect(file.needsNoMemory && !SharedStretch(id: file.id).isThere)
     #expect(try deliver() == Self.total)
-    #expect(try stretches() == [])
+    #expect(try rig.stretches() == [])
     let path = try capture(.partly)
     do {
-      let spool = try open()
+      let spool = try rig.open()
       try SpoolDirectory.wait(for: "what memory had") { access(path, F_OK) != 0 }
       withExtendedLifetime(spool) {}
     }
     #expect(try deliver() == Self.total)
-    #expect(try stretches() == [] && doubts.isEmpty, "\(events.all)")
+    #expect(try rig.stretches() == [] && doubts.isEmpty, "\(rig.events.all)")
   }
 
   @Test("is a possible loss before the first byte is captured, and none after an interval without one")
   func recorded() throws {
-    let spool = try open()
+    let spool = try rig.open()
     let isRecorded = EndSignal()
     defer { isRecorded.signal() }
     // The spool's thread does nothing else until then.
@@ -271,16 +233,16 @@ struct LostMemoryTests {
     isRecorded.signal()
     try SpoolDirectory.wait(for: "no need for memory") { try storedFile()?.needsNoMemory == true }
     #expect(try spool.finish(buffer.stretch, isDelivered: true) == 0)
-    #expect(events.all.isEmpty, "\(events.all)")
+    #expect(rig.events.all.isEmpty, "\(rig.events.all)")
   }
 
   @Test("is no loss if the server has acknowledged all of it")
   func acknowledged() throws {
-    let spool = try open()
+    let spool = try rig.open()
     let buffer = try spool.begin(description: "d", capacity: 64 << 10, overflow: .refuse)
-    guard var ends = buffer.takeEnds() else { throw SpooledStretchTests.Failure(reason: "taken already") }
+    var ends = try buffer.ends()
     for round in 1...3 as ClosedRange<UInt64> {
-      write(1000, &ends.producer)
+      ends.producer.capture(1000)
       try SpoolDirectory.wait(for: "a record of bytes in memory, or all on the disk") {
         guard let file = try storedFile() else { return false }
         return file.needsMemory || file.head == round * 1000
@@ -292,7 +254,7 @@ struct LostMemoryTests {
     SharedStretch(id: file.id).remove()
     // The last acknowledgement may not be on the disk. Its bytes are there.
     _ = try deliver()
-    #expect(try stretches() == [] && doubts.isEmpty, "\(events.all)")
+    #expect(try rig.stretches() == [] && doubts.isEmpty, "\(rig.events.all)")
     withExtendedLifetime(spool) {}
   }
 

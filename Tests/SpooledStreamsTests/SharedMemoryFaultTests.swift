@@ -6,7 +6,6 @@ import ExitTesting
 import Glibc
 import NetworkTesting
 import PropertyTesting
-import Spool
 import SpoolTesting
 import SpooledStreams
 import StreamBuffers
@@ -51,57 +50,34 @@ struct SharedMemoryFaultTests {
   }
 
   private static func readLater(_ code: Int32) throws {
-    let directory = try TemporaryDirectory()
-    let machine = try SpoolMachine(Seed(2).generator, folder: directory.path)
+    let rig = try SpoolOnMachine(Seed(2))
     let total: UInt64 = 10_000
-    func open(_ interval: Duration) throws -> StreamSpool {
-      var settings = SpoolSettings(limit: 1 << 20)
-      settings.syncInterval = interval
-      return try StreamSpool(
-        directory: directory.path, stream: "s", settings: settings, disk: machine.start()
-      ) { _ in }
-    }
     try {
-      let spool = try open(.seconds(3600))
+      let spool = try rig.open(syncInterval: .seconds(3600))
       let buffer = try spool.begin(description: "text", capacity: 64 << 10, overflow: .refuse)
-      guard var ends = buffer.takeEnds() else { throw SpooledStretchTests.Failure(reason: "taken already") }
-      _ = ends.producer.write(minimum: Int(total), maximum: Int(total)) { span in
-        span.withUnsafeMutableBytes { SpooledStretchTests.pattern.fill($0, at: 0) }
-        return Int(total)
-      }
-      machine.kill()
+      var ends = try buffer.ends()
+      ends.producer.capture(Int(total))
+      rig.machine.kill()
       // Only now, so that the disk does not get the bytes because the source has ended.
       ends.producer.finish()
     }()
-    let stretches = try SpoolFolder.stretches(in: "\(directory.path)/s", disk: machine.start())
+    let stretches = try rig.stretches()
     let id = (stretches.first ?? "").split(separator: "-").last?.prefix { $0 != "." } ?? ""
     disk_faults_begin("/dev/shm/sluice-\(id)")
     disk_faults_fail(DISK_OPEN, 1, code)
-    let spool = try open(.milliseconds(10))
-    guard let backlog = try spool.opened(spool.backlog.first), backlog.kept.upperBound == total,
-      let ends = backlog.takeEnds()
-    else {
+    let spool = try rig.open()
+    guard let backlog = try spool.opened(spool.backlog.first), backlog.kept.upperBound == total else {
       throw SpooledStretchTests.Failure(reason: "\(code): not all is left")
     }
     guard !String(cString: disk_faults_place()).isEmpty else {
       throw SpooledStretchTests.Failure(reason: "\(code): nothing failed")
     }
-    var consumer = ends.consumer
-    try readAll(&consumer, total, "\(code)")
+    try backlog.readAll(0..<total, context: "\(code)")
     _ = try spool.finish(backlog.stretch, isDelivered: true)
     guard try SpoolDirectory.inMemory(spool.backlog).isEmpty else {
       throw SpooledStretchTests.Failure(reason: "\(code): the memory is still in use")
     }
     disk_faults_begin("")
-  }
-
-  /// Reads a stream from its beginning, without a gap.
-  private static func readAll(_ consumer: inout CircularBuffer.Consumer, _ total: UInt64, _ context: String) throws {
-    var cursor: UInt64 = 0
-    while cursor < total {
-      let missing = try SpooledStretchTests.read(&consumer, &cursor, 8192, Seed(1))
-      if missing > 0 { throw SpooledStretchTests.Failure(reason: "\(missing) bytes are missing: \(context)") }
-    }
   }
 
   /// A process captures and is killed, another looks at what it left while the call may fail, and a third one reads it.
@@ -112,57 +88,42 @@ struct SharedMemoryFaultTests {
     hasDisk: Bool, _ fault: (call: disk_call, number: UInt, error: Int32)?
   ) throws -> [UInt] {
     let context = "\(String(describing: fault)), \(hasDisk ? "with" : "without") a disk"
-    let directory = try TemporaryDirectory()
-    // The disk is in memory, and what has no file is known by its folder.
-    guard mkdir("\(directory.path)/s", 0o700) == 0 else { throw SpooledStretchTests.Failure(reason: "mkdir") }
-    let machine = try SpoolMachine(Seed(1).generator, folder: directory.path)
-    let events = try EventLog<SpoolEvent>()
+    let rig = try SpoolOnMachine(Seed(1))
     let total: UInt64 = 10_000
-    func open() throws -> StreamSpool {
-      var settings = SpoolSettings(limit: 1 << 20)
-      settings.syncInterval = .milliseconds(10)
-      return try StreamSpool(directory: directory.path, stream: "s", settings: settings, disk: machine.start()) {
-        events.append($0)
-      }
-    }
     disk_faults_begin("/dev/shm/sluice-")
     if let fault { disk_faults_fail(fault.call, fault.number, fault.error) }
-    if !hasDisk { machine.failWrites(with: ENOSPC) }
+    if !hasDisk { rig.machine.failWrites(with: ENOSPC) }
     try {
-      let spool = try open()
+      let spool = try rig.open()
       let buffer = try spool.begin(description: "text", capacity: 64 << 10, overflow: .refuse)
-      guard var ends = buffer.takeEnds() else { throw SpooledStretchTests.Failure(reason: "taken already") }
-      _ = ends.producer.write(minimum: Int(total), maximum: Int(total)) { span in
-        span.withUnsafeMutableBytes { SpooledStretchTests.pattern.fill($0, at: 0) }
-        return Int(total)
-      }
+      var ends = try buffer.ends()
+      ends.producer.capture(Int(total))
       guard hasDisk else { return }
       try SpoolDirectory.wait(for: "the disk: \(context)") { buffer.stretch.notSynchronized(upTo: total) == 0 }
     }()
-    let isReported = events.all.contains { event in
+    let isReported = rig.events.all.contains { event in
       if case .withoutSharedMemory(let error) = event { error.code == fault?.error } else { false }
     }
-    machine.kill()
+    rig.machine.kill()
     // An interrupted call is made again. Otherwise the bytes were only in the process, and it has reported this.
     if !hasDisk, isReported, fault?.error != EINTR { return [] }
-    machine.failWrites(with: nil)
+    rig.machine.failWrites(with: nil)
     try {
-      let spool = try open()
-      let before = events.all.count
+      let spool = try rig.open()
+      let before = rig.events.all.count
       let isOpen = try spool.backlog.contains { try spool.opened($0) != nil }
-      guard isOpen || events.all.count > before || !hasDisk else {
+      guard isOpen || rig.events.all.count > before || !hasDisk else {
         throw SpooledStretchTests.Failure(reason: "nothing is open, and nothing is reported: \(context)")
       }
     }()
-    machine.kill()
+    rig.machine.kill()
     let counts = (0..<DISK_CALLS.rawValue).map { disk_faults_calls(disk_call(rawValue: $0)) }
     disk_faults_fail(DISK_OPEN, 0, 0)
-    let spool = try open()
-    guard let backlog = try spool.opened(spool.backlog.first), let ends = backlog.takeEnds() else {
-      throw SpooledStretchTests.Failure(reason: "nothing is left: \(context): \(events.all)")
+    let spool = try rig.open()
+    guard let backlog = try spool.opened(spool.backlog.first) else {
+      throw SpooledStretchTests.Failure(reason: "nothing is left: \(context): \(rig.events.all)")
     }
-    var consumer = ends.consumer
-    try readAll(&consumer, total, context)
+    try backlog.readAll(0..<total, context: context)
     _ = try spool.finish(backlog.stretch, isDelivered: true)
     disk_faults_begin("")
     return counts.map(UInt.init)
