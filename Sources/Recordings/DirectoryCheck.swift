@@ -124,7 +124,8 @@ struct RecordingFiles {
     else {
       return [finding(.invalidSidecar, base + RecordingSidecar.fileExtension, "it has no SHA-256 of the stored bytes")]
     }
-    let digests = RecordingDigests(receivedHead: isReceivedForm ? sidecar.receivedHead : [])
+    let digests = RecordingDigests(
+      receivedHead: isReceivedForm ? sidecar.receivedHead : [], fileLength: stored.bytes)
     do throws(SystemError) {
       let file = try FileBytes(directory + sidecar.file)
       let size = try file.size()

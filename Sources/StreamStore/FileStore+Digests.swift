@@ -72,7 +72,7 @@ extension FileStore {
       return finishLater(name, after: SystemError(operation: change, code: ESTALE), file: sidecar.file)
     }
     guard let reading = FileReading([FileStretch(file, 0..<size)]) else { return }
-    readSlice(name, sidecar, reading, RecordingDigests(receivedHead: sidecar.receivedHead))
+    readSlice(name, sidecar, reading, RecordingDigests(receivedHead: sidecar.receivedHead, fileLength: size))
   }
 
   /// Whether the recording that a hidden sidecar describes still exists. A discarded stream may have begun again.

@@ -3,6 +3,7 @@
 internal import DiskFiles
 package import EventLoops
 internal import Glibc
+internal import Recordings
 package import StreamServing
 internal import Synchronization
 

@@ -2,6 +2,7 @@
 
 internal import EventLoops
 internal import HTTPMessages
+internal import Recordings
 
 /// How long the recordings of a live WAV stream become before the stream continues in another file.
 public struct RecordingSplit: Equatable, Sendable {

@@ -3,6 +3,7 @@
 
 internal import EventLoops
 internal import HTTPMessages
+internal import Recordings
 internal import StreamServing
 
 /// The wall clock of a stream with a constant rate. Times are in milliseconds since 1970.

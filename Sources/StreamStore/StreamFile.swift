@@ -5,6 +5,7 @@ internal import DiskFiles
 internal import EventLoops
 internal import Glibc
 internal import HTTPMessages
+internal import Recordings
 internal import StreamServing
 
 /// A stream in a file of the store's directory.

@@ -116,32 +116,106 @@ struct VerificationTests {
     #expect(progress.map(\.read) == [1000, 1005, 1508] && progress.allSatisfy { $0.total == 1508 }, "\(progress)")
   }
 
-  @Test(
-    "a sidecar with the digest of other received bytes does not match its file, and matches the received bytes",
-    arguments: [[], [9, 8]] as [[UInt8]])
-  func damagedBefore(_ receivedHead: [UInt8]) throws {
-    let directory = try Directory()
-    let received: [UInt8] = [9, 8, 3, 4]
-    // The head is corrected if there is a received one, and the last byte is damaged.
-    let head: [UInt8] = receivedHead.isEmpty ? [9, 8] : [1, 2]
-    let (right, wrong) = (head + [3, 4], head + [3, 5])
-    let digests = RecordingDigests(receivedHead: receivedHead)
-    digests.update(wrong.span.bytes)
+  /// The head of a WAV file whose sizes are open, and a frame.
+  private static let received: [UInt8] = {
+    var bytes = Array("RIFF".utf8)
+    bytes += [255, 255, 255, 255]
+    bytes += "WAVEfmt ".utf8
+    bytes += [16, 0, 0, 0, 1, 0, 2, 0, 0x80, 0xBB, 0, 0, 0, 0xEE, 2, 0, 4, 0, 16, 0]
+    bytes += "data".utf8
+    bytes += [255, 255, 255, 255, 1, 2, 3, 4]
+    return bytes
+  }()
+  private static let headLength = received.count - 4
+
+  /// These bytes, with a corrected head.
+  private static func corrected(_ received: [UInt8]) throws -> [UInt8] {
+    let head = try #require(WAVHead(received)?.finished(fileLength: UInt64(received.count)))
+    return head + received[headLength...]
+  }
+
+  /// Writes a recording, with the sidecar of a server that knows the digest of the received bytes.
+  ///
+  /// - Parameters:
+  ///   - head: the received head, as the disk had it at the end of the recording; empty if it was not corrected.
+  ///   - stored: the file when the server finished the sidecar.
+  private func finish(_ directory: Directory, head: [UInt8], stored: [UInt8]) throws -> RecordingSidecar {
+    let length = UInt64(stored.count)
+    let digests = RecordingDigests(receivedHead: head, fileLength: length)
+    // A piece may end within the head.
+    for byte in stored {
+      let piece = [byte]
+      digests.update(piece.span.bytes)
+    }
     var sidecar = RecordingSidecar(file: "a.wav")
-    sidecar.stored = .init(bytes: 4)
-    sidecar.receivedHead = receivedHead
-    let expected = Digest(.sha256, of: received.span.bytes).hexadecimal
-    sidecar.received = .init(bytes: 4, sha256: expected)
+    sidecar.stored = .init(bytes: length)
+    sidecar.receivedHead = head
+    let expected = Digest(.sha256, of: Self.received.span.bytes).hexadecimal
+    sidecar.received = .init(bytes: length, sha256: expected)
     #expect(!sidecar.isFinished)
     sidecar.finish(digests.values())
-    #expect(sidecar.isDamaged && sidecar.isFinished && sidecar.received?.sha256 == expected)
-    #expect(sidecar.stored?.sha256 == (receivedHead.isEmpty ? expected : nil))
+    #expect(sidecar.isFinished && sidecar.received?.sha256 == expected)
     try directory.write("a.sidecar", Array(sidecar.text.utf8))
-    try directory.write("a.wav", wrong)
+    try directory.write("a.wav", stored)
+    return sidecar
+  }
+
+  @Test(
+    "a sidecar with the digest of other received bytes does not match its file, and matches the received bytes",
+    arguments: [false, true])
+  func damagedBefore(isCorrected: Bool) throws {
+    let directory = try Directory()
+    let received = Self.received
+    let right = try isCorrected ? Self.corrected(received) : received
+    let sidecar = try finish(
+      directory, head: isCorrected ? Array(received[..<Self.headLength]) : [], stored: Array(right.dropLast()) + [5])
+    #expect(sidecar.isDamaged)
+    #expect(sidecar.stored?.sha256 == (isCorrected ? nil : sidecar.received?.sha256))
+    #expect(try directory.verify().found == ["a.wav": .wrongDigest])
+    for restored in [right, received] {
+      try directory.write("a.wav", restored)
+      let result = try directory.verify()
+      #expect(result.found == [:] && result.summary.verified == 1)
+    }
+    // The bytes after the head are restored, and the head is not.
+    try directory.write("a.wav", [UInt8](repeating: 0, count: Self.headLength) + received[Self.headLength...])
+    #expect(try directory.verify().found == ["a.wav": .wrongDigest])
+    for position in 0..<Self.headLength {
+      var wrong = right
+      wrong[position] ^= 1
+      try directory.write("a.wav", wrong)
+      #expect(try directory.verify().found == ["a.wav": .wrongDigest], "\(position)")
+    }
+  }
+
+  // The rate, the lower and the upper byte of the length of a frame, and the bits of a sample.
+  @Test("a head that was damaged before its correction can be repaired", arguments: [24, 32, 33, 34])
+  func damagedHead(_ position: Int) throws {
+    let directory = try Directory()
+    var damaged = Self.received
+    damaged[position] ^= 2
+    let sidecar = try finish(
+      directory, head: Array(damaged[..<Self.headLength]), stored: try Self.corrected(damaged))
+    #expect(sidecar.isDamaged && sidecar.stored?.sha256 == nil)
+    #expect(try directory.verify().found == ["a.wav": .wrongDigest])
+    for repaired in [try Self.corrected(Self.received), Self.received] {
+      try directory.write("a.wav", repaired)
+      let result = try directory.verify()
+      #expect(result.found == [:] && result.summary.verified == 1)
+    }
+  }
+
+  @Test("a head that is damaged after its correction is not certified")
+  func damagedCorrection() throws {
+    let directory = try Directory()
+    let right = try Self.corrected(Self.received)
+    var wrong = right
+    wrong[24] ^= 2
+    let sidecar = try finish(directory, head: Array(Self.received[..<Self.headLength]), stored: wrong)
+    #expect(sidecar.isDamaged)
     #expect(try directory.verify().found == ["a.wav": .wrongDigest])
     try directory.write("a.wav", right)
-    let restored = try directory.verify()
-    #expect(restored.found == [:] && restored.summary.verified == 1)
+    #expect(try directory.verify().found == [:])
   }
 
   @Test("the depth of the examined directories is the depth of a server's", arguments: [(16, 1), (17, 0)])

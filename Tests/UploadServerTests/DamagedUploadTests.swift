@@ -116,6 +116,29 @@ struct DamagedUploadTests {
     #expect(restored == [], "\(restored)")
   }
 
+  @Test("a header that was damaged before its correction matches when it is repaired, and not when it is zeros")
+  func damagedHead() throws {
+    let test = try TestServer()
+    // The rate.
+    let position = 60
+    let answer = try Self.send(.live, to: test) { path in
+      let descriptor = open(path, O_WRONLY | O_CLOEXEC)
+      guard descriptor >= 0, pwrite(descriptor, "x", 1, off_t(position)) == 1 else { throw TestFailure("cannot damage") }
+      close(descriptor)
+    }
+    #expect(answer.status == 201, "\(answer)")
+    #expect(try Self.sidecar(test.directory).isDamaged)
+    #expect(try Self.findings(test.directory).map(\.kind) == [.wrongDigest])
+    var file = try test.directory.contents("k-a.wav")
+    file[position] = Sending.live.content[position]
+    try test.directory.write("k-a.wav", file)
+    let repaired = try Self.findings(test.directory)
+    #expect(repaired == [], "\(repaired)")
+    let length = StreamedHead.all[0].bytes.count
+    try test.directory.write("k-a.wav", [UInt8](repeating: 0, count: length) + file[length...])
+    #expect(try Self.findings(test.directory).map(\.kind) == [.wrongDigest])
+  }
+
   @Test(
     "an undamaged recording has the same sidecar as one whose digest was not known",
     arguments: Sending.allCases, [Durability.none, .interval])

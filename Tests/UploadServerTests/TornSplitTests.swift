@@ -4,6 +4,7 @@
 import EventLoops
 import Glibc
 import NetworkTesting
+import Recordings
 import ResumableUploads
 import SyncGate
 import Testing

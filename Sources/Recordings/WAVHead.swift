@@ -2,9 +2,9 @@
 // gets its true sizes.
 
 /// Everything before the samples of a RIFF/WAVE file, and the length of a frame.
-struct WAVHead: Equatable, Sendable {
+package struct WAVHead: Equatable, Sendable {
   /// Longer heads, with many chunks before the samples, are not read.
-  static let maximumLength = 4096
+  package static let maximumLength = 4096
   /// From here on, a 32-bit size means "not known yet". Programs that cannot seek write 0, 0x7FFFF000, 0x7FFFFFFF,
   /// 0x80000000 or 0xFFFFFFFF, some of them plus or minus the length of the head.
   private static let leastOpenSize: UInt32 = 0x7FFF_F000
@@ -12,11 +12,11 @@ struct WAVHead: Equatable, Sendable {
   private static let ds64Length = 28
 
   /// The bytes from `RIFF` to the size of the `data` chunk, as they were read.
-  let received: [UInt8]
+  package let received: [UInt8]
   /// Bytes of one sample of every channel, at least 1.
-  private(set) var frameLength = 1
+  package private(set) var frameLength = 1
   /// Frames per second; 0 if the head has no format.
-  private(set) var rate = 0
+  package private(set) var rate = 0
   /// Whether frames can be counted: PCM, floating point, or one of both in the extensible form.
   private var isPlain = false
   /// The position of the number of frames in the `fact` chunk.
@@ -26,7 +26,7 @@ struct WAVHead: Equatable, Sendable {
   private var dataPosition: Int { received.count - 4 }
 
   /// Reads the head of a file that begins with `octets`; nil if they do not contain a complete head.
-  init?(_ octets: [UInt8]) {
+  package init?(_ octets: [UInt8]) {
     func number(_ position: Int, _ length: Int) -> Int {
       octets[position..<(position + length)].reversed().reduce(0) { $0 << 8 | Int($1) }
     }
@@ -59,7 +59,7 @@ struct WAVHead: Equatable, Sendable {
   }
 
   /// The head with all sizes 0xFFFFFFFF ("to the end of the file"), because the length of the next file is unknown.
-  var bytes: [UInt8] {
+  package var bytes: [UInt8] {
     var bytes = received
     for position in [4, dataPosition] + (factPosition.map { [$0] } ?? []) { Self.put(UInt32.max, position, &bytes) }
     return bytes
@@ -70,7 +70,7 @@ struct WAVHead: Equatable, Sendable {
   ///
   /// - Parameter fileLength: in bytes, including the head.
   /// - Returns: as many bytes as ``received``; nil if the head must stay as it is.
-  func finished(fileLength: UInt64) -> [UInt8]? {
+  package func finished(fileLength: UInt64) -> [UInt8]? {
     guard fileLength >= received.count, isOpen, !isTrue(ofLength: fileLength) else { return nil }
     let frames = (fileLength - UInt64(received.count)) / UInt64(frameLength)
     let data = frames * UInt64(frameLength)
@@ -94,8 +94,23 @@ struct WAVHead: Equatable, Sendable {
     return bytes == received ? nil : bytes
   }
 
+  /// The received form of a corrected head.
+  ///
+  /// The bytes outside of the sizes come from `corrected`. So the result is right even if these were damaged when
+  /// ``received`` was read, and were repaired since.
+  ///
+  /// - Parameters:
+  ///   - corrected: the beginning of the finished file.
+  ///   - fileLength: in bytes, including the head.
+  /// - Returns: as many bytes as ``received``; nil if `corrected` is not the corrected form of such a head.
+  package func undoing(_ corrected: [UInt8], fileLength: UInt64) -> [UInt8]? {
+    guard corrected.count == received.count, let finished = finished(fileLength: fileLength) else { return nil }
+    let head = corrected.indices.map { finished[$0] == received[$0] ? corrected[$0] : received[$0] }
+    return WAVHead(head)?.finished(fileLength: fileLength) == corrected ? head : nil
+  }
+
   /// Whether both sizes are open. A head with true sizes must never change.
-  var isOpen: Bool {
+  package var isOpen: Bool {
     let (riff, data) = (number(4), number(dataPosition))
     let opensRIFF = riff == 0 || riff >= Self.leastOpenSize || Int(riff) <= received.count
     return opensRIFF && (data == 0 || data >= Self.leastOpenSize)
