@@ -123,8 +123,8 @@ struct DamagedUploadTests {
     let position = 60
     let answer = try Self.send(.live, to: test) { path in
       let descriptor = open(path, O_WRONLY | O_CLOEXEC)
-      guard descriptor >= 0, pwrite(descriptor, "x", 1, off_t(position)) == 1 else { throw TestFailure("cannot damage") }
-      close(descriptor)
+      defer { close(descriptor) }
+      try #require(descriptor >= 0 && pwrite(descriptor, "x", 1, off_t(position)) == 1)
     }
     #expect(answer.status == 201, "\(answer)")
     #expect(try Self.sidecar(test.directory).isDamaged)
