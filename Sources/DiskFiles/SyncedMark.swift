@@ -17,7 +17,7 @@ package struct SyncedMark: Equatable, Sendable {
   /// A boot identifier and a number of 64 bits need less than the maximum length.
   private static let attribute = FileAttribute("user.sluice.synced", maximumLength: 128)
   /// How often files were shortened. Held while a file is shortened, and while the size of its mark is set.
-  private static let truncations = Lock<UInt64>(0)
+  fileprivate static let truncations = Lock<UInt64>(0)
 
   /// The boot of the machine in which the file was synced, without spaces.
   package var boot: String
@@ -102,15 +102,22 @@ extension OpenFile {
   ) throws(SystemError) -> UInt64 {
     let descriptor = try acquire()
     defer { release() }
-    guard let mark = try SyncedMark.of(descriptor) else { return length }
-    let rest = mark.boot == boot ? length : min(length, mark.size)
-    if rest < length { try retryingInterrupts("ftruncate") { ftruncate(descriptor, off_t(rest)) } }
-    if !keepsMark {
-      try SyncedMark.remove(descriptor)
-    } else if mark.boot != boot {
-      try SyncedMark(boot: boot, size: rest).set(descriptor)
+    guard let mark = try SyncedMark.of(descriptor), mark.boot != boot || !keepsMark else { return length }
+    return try SyncedMark.truncations.withLock { (count) throws(SystemError) in
+      // Another thread may have done this meanwhile, and added bytes.
+      guard let mark = try SyncedMark.of(descriptor) else { return length }
+      let rest = mark.boot == boot ? length : min(length, mark.size)
+      if rest < length {
+        count &+= 1
+        try retryingInterrupts("ftruncate") { ftruncate(descriptor, off_t(rest)) }
+      }
+      if !keepsMark {
+        try SyncedMark.remove(descriptor)
+      } else if mark.boot != boot {
+        try SyncedMark(boot: boot, size: rest).set(descriptor)
+      }
+      return rest
     }
-    return rest
   }
 
   /// Shortens the file. Bytes that follow in place of the removed ones do not count as synced.

@@ -169,12 +169,15 @@ extension FileStore {
   /// Removes a recording into which the stream was split. Returns false if a part of a large file is left.
   private func removeSplit(_ files: DiscardedFiles) throws(SystemError) -> Bool {
     let name = files.name.recording(files.next)
-    guard try isSplit(name, files.log.last { $0.number == name.part }) else { return true }
+    let line = files.log.last { $0.number == name.part }
+    guard try isSplit(name, line) else { return true }
     splits.withLock { $0.removeValue(forKey: name.fileBase) }?.discard()
     if let sidecar = try knownSidecar(name.sidecar, in: directory) { unlink(sidecar) }
-    for file in [name.partial, name.final] {
-      guard try FileRemoval.remove(file, in: directory) else { return false }
+    // The log keeps the line about a recording without its final name.
+    if let line, try !isForeign(name, line) {
+      guard try FileRemoval.remove(name.partial, in: directory) else { return false }
     }
+    guard try FileRemoval.remove(name.final, in: directory) else { return false }
     // The sidecar comes last, because the recording is found by it.
     for file in [name.gaps, name.newSidecar, name.pendingSidecar, name.sidecar] {
       _ = try FileRemoval.remove(file, in: directory)

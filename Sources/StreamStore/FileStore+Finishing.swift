@@ -106,7 +106,11 @@ extension FileStore {
     }
     let hasStepFailed = Lock(false)
     let stepFailed: @Sendable () -> Void = { hasStepFailed.withLock { $0 = true } }
-    disk.sync(.open(file), "fdatasync \(name.partial)", steps, stepFailed: stepFailed) { error in
+    // The stream continues in the next file, whose syncs acknowledge these bytes, too.
+    let isGrowing = finishing.ending == .split
+    disk.sync(
+      .open(file), "fdatasync \(name.partial)", steps, stepFailed: stepFailed, isGrowing: isGrowing
+    ) { error in
       finished(error, hasStepFailed.withLock { $0 })
     }
   }

@@ -37,7 +37,7 @@ extension FileStore {
       let closed = log.last(where: { $0.number == extent.part }), closed.isSplit
     else { return }
     let name = name.recording(extent.part)
-    guard isThere(name.partial) else { return }
+    guard isThere(name.partial), try !isForeign(name, closed) else { return }
     // A file whose number has no line is not of this stream.
     for part in Set(log.map(\.number)).filter({ $0 > extent.part }) {
       let later = name.recording(part)

@@ -265,12 +265,13 @@ extension FileStore {
     return log.last { $0.number == name.part }.flatMap { $0.isSplit ? $0 : nil }
   }
 
-  /// Finishes a recording that an earlier server has split off. Returns false if the file is not such a recording. Any
-  /// thread.
+  /// Finishes a recording that an earlier server has split off. Returns false if the file does not have the name of
+  /// such a recording. Any thread.
   ///
   /// - Throws: ``SystemError`` if it cannot be determined now whether it is one.
   func finishLeftSplit(_ name: StreamName) throws(SystemError) -> Bool {
-    guard !isEnded.load(ordering: .acquiring), try leftSplit(name) != nil else { return false }
+    guard !isEnded.load(ordering: .acquiring), let part = try leftSplit(name) else { return false }
+    if try isForeign(name, part) { return true }
     do throws(SystemError) {
       try checkSplits(name, parts.lines(of: name.base), outlivesLoop: true)
       guard let part = try leftSplit(name), let end = part.end,
@@ -370,6 +371,7 @@ extension FileStore {
   private func openEarlier(_ name: StreamName, _ part: RecordingPart) throws(SystemError) -> OpenFile? {
     // It may get its final name between the two attempts.
     for file in [part.file, name.partial, part.file] {
+      if file == name.partial, try isForeign(name, part) { continue }
       guard let (opened, size) = try openExisting(file, O_RDONLY) else { continue }
       // The worker may be about to change the head, after recording the received one. So the bytes that were just read
       // are the received ones, unless that record differs.

@@ -23,8 +23,9 @@ extension FileStore {
   /// disk has refused them. Nobody appends to such a file as long as its stream continues in another, so one sync is
   /// enough.
   ///
-  /// After a power failure, the log may promise bytes that the disk lacks. The split is undone if the next recording
-  /// contains no bytes yet. Otherwise this records that the stream is unreliable.
+  /// After a power failure, the log may promise bytes that the disk lacks, or that are zeros: ``DiskFiles/SyncedMark``.
+  /// The split is undone if the next recording contains no bytes yet. Otherwise this records that the stream is
+  /// unreliable.
   ///
   /// - Parameter outlivesLoop: whether another server may use the directory meanwhile. That one then does the rest.
   /// - Returns: whether the caller's log is outdated.
@@ -32,13 +33,13 @@ extension FileStore {
   func checkSplits(
     _ name: StreamName, _ log: [RecordingPart], outlivesLoop: Bool = false
   ) throws(SystemError) -> Bool {
-    let left = try leftSplits(name, log)
+    let left = try leftSplits(name, log, outlivesLoop: outlivesLoop)
     for split in left { syncOnce(split) }
     guard left.contains(where: \.isTorn) else { return false }
     // The thread that looks for such recordings may do this at the same time.
     return try tornLock.withLock { (_) throws(SystemError) in
       let log = try parts.lines(of: name.base)
-      for split in try leftSplits(name, log) where split.isTorn {
+      for split in try leftSplits(name, log, outlivesLoop: outlivesLoop) where split.isTorn {
         if try noteTorn(split, name, log, outlivesLoop: outlivesLoop) { break }
       }
       // Even if the other thread has corrected it: the caller's log is outdated.
@@ -47,7 +48,9 @@ extension FileStore {
   }
 
   /// The recordings that earlier servers have split off and that this one does not finish yet, the newest first.
-  private func leftSplits(_ name: StreamName, _ log: [RecordingPart]) throws(SystemError) -> [LeftSplit] {
+  private func leftSplits(
+    _ name: StreamName, _ log: [RecordingPart], outlivesLoop: Bool
+  ) throws(SystemError) -> [LeftSplit] {
     guard let growing = log.last, growing.series != nil, growing.number > 1 else { return [] }
     var left: [LeftSplit] = []
     // The recordings get their final names in their order, and only with all of their bytes. A number without a line
@@ -55,7 +58,8 @@ extension FileStore {
     for number in Set(log.map(\.number)).filter({ $0 < growing.number }).sorted(by: >) {
       let earlier = name.recording(number)
       guard var part = log.last(where: { $0.number == number }), part.isSplit, let end = part.end,
-        splits.withLock({ $0[earlier.fileBase] == nil }), let size = try fileSize(of: earlier.partial)
+        splits.withLock({ $0[earlier.fileBase] == nil }), try exists(earlier.partial), try !isForeign(earlier, part),
+        let size = try settledSize(of: earlier.partial, outlivesLoop: outlivesLoop)
       else { break }
       part.end = min(end, part.start + (size - min(size, part.headerLength)))
       left.append(LeftSplit(name: earlier, part: part, isTorn: part.end != end))
@@ -67,7 +71,7 @@ extension FileStore {
   private func syncOnce(_ split: LeftSplit) {
     let (name, start) = (split.name, split.part.start)
     guard durability != .none, !syncedSplits.withLock({ $0.contains(name.fileBase) }) else { return }
-    disk.sync(.named(name.partial, in: directory), "fdatasync \(name.partial)") { [self] error in
+    disk.sync(.named(name.partial, in: directory), "fdatasync \(name.partial)", isGrowing: true) { [self] error in
       if let error { unlessEnded { noteBroken(name, from: start, error) } }
     }
     // Another thread that finds this entry relies on the sync being in the queue. Two threads may both queue one, which
@@ -84,7 +88,8 @@ extension FileStore {
     let next = name.recording(growing.number)
     let isPrevious = !log.contains { part.number < $0.number && $0.number < growing.number }
     if isPrevious, growing.end == nil,
-      try fileSize(of: next.partial) ?? 0 <= growing.headerLength, try findComplete(next) == nil
+      try settledSize(of: next.partial, outlivesLoop: outlivesLoop) ?? 0 <= growing.headerLength,
+      try findComplete(next) == nil
     {
       try unlessEnded(outlivesLoop: outlivesLoop) { () throws(SystemError) in
         try undoSplit(name, to: GrowthExtent(part: part.number, length: end))
@@ -106,16 +111,40 @@ extension FileStore {
     return false
   }
 
-  /// The size of a file in the directory; nil if there is none.
-  private func fileSize(of file: String) throws(SystemError) -> UInt64? {
-    var status = stat()
-    do throws(SystemError) {
-      try retryingInterrupts("look at \(file)") { fstatat(directory, file, &status, AT_SYMLINK_NOFOLLOW) }
-      return UInt64(max(0, status.st_size))
-    } catch {
-      if error.isMissing { return nil }
-      throw error
+  /// The size of a recording without its final name; nil if there is none. Removes the bytes that were not synced
+  /// before a power failure.
+  private func settledSize(of file: String, outlivesLoop: Bool) throws(SystemError) -> UInt64? {
+    guard let (opened, length) = try openExisting(file, Self.growing) else { return nil }
+    try unlessEnded(outlivesLoop: outlivesLoop) { () throws(SystemError) in
+      _ = try disk.settle(opened, length: length)
     }
+    // Another thread may have removed these bytes since the file was opened.
+    return try knownStatus(file, in: directory).map { UInt64(max(0, $0.st_size)) }
+  }
+
+  /// Whether something that no server has made has the name under which a recording grew that was split off. It is
+  /// reported once, and left alone.
+  ///
+  /// - Parameter part: the line about the recording.
+  func isForeign(_ name: StreamName, _ part: RecordingPart) throws(SystemError) -> Bool {
+    // This comes first. The recording may get its final name in between, and then nothing has the other name.
+    let finished = try knownStatus(part.file, in: directory)
+    guard try exists(name.partial) else { return false }
+    if try knownStatus(name.partial, in: directory) != nil {
+      guard let finished, let end = part.end,
+        UInt64(max(0, finished.st_size)) == part.headerLength + (end - min(end, part.start))
+      else { return false }
+    }
+    guard let emit = reports.withLock({ $0 }), foreignFiles.withLock({ $0.insert(name.partial).inserted }) else {
+      return true
+    }
+    var event = ServerEvent(
+      .warning,
+      reason: "\(name.partial) does not belong to its stream, whose recording of that name is complete. The server "
+        + "ignores it. Move it to another directory.")
+    event.file = name.partial
+    emit(event)
+    return true
   }
 
   /// The header with which the growing recording of a stream begins, if the recording before it was split and is there.

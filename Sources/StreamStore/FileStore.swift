@@ -38,6 +38,8 @@ package final class FileStore: Sendable {
   /// The files of recordings that an earlier server has split off and that this one has queued for a sync, by their
   /// names without extension.
   let syncedSplits = Lock<Set<String>>([])
+  /// The names of reported files that are not those of a server: ``isForeign(_:_:)``.
+  let foreignFiles = Lock<Set<String>>([])
   /// Held while the log of a stream is corrected after a power failure.
   let tornLock = Lock(())
   let refusals = SyncRefusals()

@@ -237,6 +237,24 @@ struct SyncedMarkTests {
     _ = try isOver.first("the worker has done all") { _ in true }
   }
 
+  @Test("the last sync of a file that was split off marks all of its bytes")
+  func splitOff() throws {
+    let directory = TemporaryDirectory()
+    var split = RecordingSplit(duration: nil, size: 1000)
+    split.leastLength = 0
+    let store = try store(directory, boot: "0", split: split)
+    let name = StreamName(path: "/k.wav", streamID: "a", mediaType: "audio/wav")
+    let stream = try stream(name, in: store, isUpload: true)
+    let stored = append(StreamedHead.all[0].bytes + [UInt8](repeating: 1, count: 1500), to: stream)
+    // The step after the sync fails, so the file keeps its mark.
+    store.refusals.add(SystemError(operation: "sync", code: EIO), name)
+    let (loop, first) = (try EventLoop(), try #require(stored.splits.first))
+    first.finish(loop) { _ in loop.stop() }
+    loop.run()
+    let size = UInt64(try directory.contents("k-a.part").count)
+    #expect(try mark(directory, "k-a.part") == SyncedMark(boot: "0", size: size))
+  }
+
   @Test("bytes of a stream in place of removed ones do not count in another boot before they are synced")
   func removedOfStream() throws {
     let directory = TemporaryDirectory()

@@ -87,6 +87,26 @@ struct TornSplitTests {
   func upload(_ next: Next, _ state: (lost: Int, skips: Bool)) throws {
     let (lost, skips) = state
     let (directory, location) = try Self.torn(next, lost: lost, skips: skips)
+    try Self.judge(next, directory, location, lost: lost, skips: skips)
+  }
+
+  @Test(
+    "zeros at the end of a recording that was split off do not count after a power failure",
+    .enabled(if: hasExtendedAttributes), arguments: Next.allCases)
+  func zeros(_ next: Next) throws {
+    let (directory, location) = try Self.torn(next, lost: 0)
+    let synced = Self.end - 100
+    try directory.write("k-a.part", Array(Self.stream[..<synced]) + [UInt8](repeating: 0, count: 100))
+    let file = open(directory.path + "/k-a.part", O_RDONLY | O_CLOEXEC)
+    try SyncedMark(boot: "earlier", size: UInt64(synced)).set(file)
+    close(file)
+    try Self.judge(next, directory, location, lost: 100, skips: false)
+  }
+
+  /// Continues the upload, and compares the files with the stream.
+  private static func judge(
+    _ next: Next, _ directory: TemporaryDirectory, _ location: String, lost: Int, skips: Bool
+  ) throws {
     let test = try Self.server(directory)
     let answer = try test.connect().head(location)
     if lost == 0 || next != .content {
@@ -117,6 +137,52 @@ struct TornSplitTests {
       for index in start..<(start + bytes.count) { covered[index] = true }
     }
     #expect(covered.lastIndex(of: false).map { $0 < Self.head.bytes.count } ?? true)
+  }
+
+  /// What somebody puts in place of the growing file of a recording that has its final name.
+  enum Foreign: CaseIterable, Sendable { case folder, longer, shorter, link }
+
+  @Test(
+    "what somebody puts in place of the file of a recording that was split off and is complete is reported and stays",
+    arguments: Foreign.allCases, [false, true])
+  func foreignFile(_ foreign: Foreign, isDiscarded: Bool) throws {
+    let directory = TemporaryDirectory()
+    var test = try Self.server(directory)
+    let location = try test.create("/k.wav", ["Stream-ID: a", "Content-Type: audio/wav"])
+    let stored = Self.end + 20
+    try test.append(location, at: 0, Array(Self.stream[..<stored]))
+    try waitUntil("the first recording is complete") {
+      directory.exists("k-a.sidecar") && !directory.exists(".k-a.sidecar") && !directory.exists("k-a.part")
+    }
+    test.stop()
+    let path = directory.path + "/k-a.part"
+    let content = Array(Self.stream.prefix(foreign == .shorter ? 10 : Self.end + 10))
+    switch foreign {
+    case .folder: try #require(mkdir(path, 0o700) == 0)
+    case .link: try #require(symlink("k-a.wav", path) == 0)
+    case .longer, .shorter: try directory.write("k-a.part", content)
+    }
+    let complete = try directory.contents("k-a.wav")
+    test = try Self.server(directory)
+    let answer = try test.connect().head(location)
+    #expect(answer.status == 204 && answer["upload-offset"] == "\(stored)", "\(answer)")
+    #expect(try test.events.wait(.warning).file == "k-a.part")
+    if isDiscarded {
+      let client = try test.connect()
+      try client.request("DELETE", location)
+      #expect(try client.final().answer.status == 204)
+      #expect(directory.names.filter { $0.hasPrefix("k-a") } == ["k-a.part"])
+    } else {
+      try test.append(location, at: stored, completes: true, Array(Self.stream[stored...]))
+      #expect(try directory.contents("k-a.wav") == complete)
+      let rest = try directory.contents("k-a~2.wav").dropFirst(Self.head.bytes.count)
+      #expect(Array(rest) == Array(Self.stream[Self.end...]))
+      #expect(!directory.exists("k-a.gaps") && !directory.exists("k-a~2.gaps"))
+    }
+    var status = stat()
+    #expect(lstat(path, &status) == 0)
+    if [.longer, .shorter].contains(foreign) { #expect(try directory.contents("k-a.part") == content) }
+    #expect(test.events.all.count { $0.kind == .warning } == 1, "\(test.events.all)")
   }
 
   @Test(
@@ -155,6 +221,12 @@ struct TornSplitTests {
       store.disk.sync(.named(name.recording(2).partial, in: store.directory), "fdatasync") { synced.append($0) }
       try require(try synced.wait("a later sync") { $0.first } == SystemError?.none, "the disk refuses one sync")
       guard isRefused else {
+        if hasExtendedAttributes {
+          let file = open(directory.path + "/k-a.part", O_RDONLY | O_CLOEXEC)
+          defer { close(file) }
+          let size = UInt64(TornSplitTests.end)
+          try require(try SyncedMark.of(file) == SyncedMark(boot: BootIdentifier.current, size: size), "not marked")
+        }
         try require(sync_gate_calls() == calls + 2, "\(sync_gate_calls() - calls) syncs")
         return try require(store.refusals.ofAny(name) == nil && !directory.exists("k-a.gaps"), "nothing was refused")
       }
