@@ -296,7 +296,8 @@ final class CollectedUpload: RecordingHolder, Exchange {
   // MARK: RecordingHolder
 
   var isLive: Bool { origin.isLive }
-  var continuesRecording: Bool { phase == .open && offset > segmentStart }
+  var hasAcknowledgedBytes: Bool { phase == .open && offset > segmentStart }
+  var continuesRecording: Bool { hasAcknowledgedBytes }
   var owner: UploadOwner { UploadOwner(credential: origin.owner, address: Self.address) }
   func lostRecording() { ownsFile = false }
   func tookRecording(ownsFile: Bool) { self.ownsFile = ownsFile }

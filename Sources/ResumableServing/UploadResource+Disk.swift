@@ -198,10 +198,14 @@ extension UploadResource {
   /// did not state this yet. It must then be on the disk before the first of these bytes.
   func marksUnsynced() -> Bool { ledger.marksUnsynced(since: resources.unsyncedBoot) }
 
-  /// For a resource of an earlier server: whether acknowledged bytes are gone, or may be. If so, reports it and
-  /// abandons the upload.
+  /// For a resource of an earlier server: whether it cannot be continued, usually because acknowledged bytes are gone,
+  /// or may be. If so, reports it and abandons the upload.
   func reportsLoss() -> Bool {
     guard ledger.state.isInactive, !ledger.isOver else { return false }
+    // All of its bytes are there, and must not be removed with the upload that added the others.
+    if ledger.state.phase == .inactive(.lengthExceeded), ledger.hasBegun {
+      content.restoreHolding(ledger.request, for: self)
+    }
     wentInactive(peer: nil, event: .interrupted)
     return true
   }

@@ -177,8 +177,9 @@ extension UploadResource: RecordingHolder {
   func overtaken() { deactivate(.overtaken, peer: nil) }
   var ownsFile: Bool { ledger.ownsFile }
   var isLive: Bool { ledger.isLive }
+  var hasAcknowledgedBytes: Bool { ledger.state.announced > 0 }
   var continuesRecording: Bool {
-    guard ledger.state.announced > 0 else { return false }
+    guard hasAcknowledgedBytes else { return false }
     // Bytes of others may have made it longer than announced.
     guard let length = ledger.state.length, case .bytes(let kept)? = try? content.measure(ledger) else { return true }
     return kept <= length

@@ -8,7 +8,9 @@ package protocol RecordingHolder: AnyObject {
   var ownsFile: Bool { get }
   /// Whether the recording belongs to a live stream, so that age does not remove it.
   var isLive: Bool { get }
-  /// Whether its client knows that bytes of the stream are stored, and can continue the upload.
+  /// Whether its client knows that bytes of the stream are stored. They are not removed with another upload.
+  var hasAcknowledgedBytes: Bool { get }
+  /// Whether this is so, and the client can continue the upload.
   var continuesRecording: Bool { get }
   var owner: UploadOwner { get }
   /// Another request continues the recording, which is no longer removed with this upload.

@@ -180,7 +180,8 @@ package final class StreamRegistry {
     for (name, entry) in unattended where !hasUnknownUploads(name) {
       guard let discarder = entry.discarder else { continue }
       unattended[name] = nil
-      if !passOn(name, ownsFile: true), !discard(name, of: discarder.owner, { _ in }) { leave(name, for: entry.owner) }
+      if passOn(name, ownsFile: true) || passOnDiscarded(name) { continue }
+      if isCountedOn(name) || !discard(name, of: discarder.owner, { _ in }) { leave(name, for: entry.owner) }
     }
     if !unattended.isEmpty { closeSilent() }
   }
@@ -218,9 +219,10 @@ package final class StreamRegistry {
       if case .close = end { return .closing }
       return .left
     }
-    // No other upload may continue such a recording, but it may contain bytes that were acknowledged to another client.
-    let isCountedOn = sharers[name]?.contains { $0.continuesRecording } ?? false
-    if end.discardsBytes, holder.ownsFile, !isCountedOn, discard(name, of: holder.owner, removal) { return .removing }
+    if end.discardsBytes, holder.ownsFile {
+      if passOnDiscarded(name) { return .notHeld }
+      if !isCountedOn(name), discard(name, of: holder.owner, removal) { return .removing }
+    }
     switch end {
     case .expire: return close(name, for: holder.owner, because: "its upload is over") ? .closing : .left
     case .close: return close(name, for: holder.owner) ? .closing : .left
@@ -230,6 +232,24 @@ package final class StreamRegistry {
       leave(name, for: holder.owner)
       return .left
     }
+  }
+
+  /// Gives a recording, whose other bytes nobody relies on, to an upload that has acknowledged bytes in it but cannot
+  /// continue it, because it is longer than the upload's announced length. It is removed if that upload is discarded as
+  /// well. Returns false if there is none.
+  private func passOnDiscarded(_ name: StreamName) -> Bool {
+    guard distrusted[name] == nil, let heir = sharers[name]?.last(where: { $0.hasAcknowledgedBytes }) else {
+      return false
+    }
+    holders[name] = heir
+    heir.tookRecording(ownsFile: true)
+    return true
+  }
+
+  /// Whether the recording contains bytes that were acknowledged to the client of an unfinished upload. If the disk has
+  /// refused bytes of it, no upload can continue it.
+  private func isCountedOn(_ name: StreamName) -> Bool {
+    sharers[name]?.contains { $0.hasAcknowledgedBytes } ?? false
   }
 
   /// Removes a recording that belongs to one upload only. Returns false if other owners may have written to it before

@@ -229,6 +229,52 @@ struct SharedRecordingTests {
     #expect(test.directory.names.filter { !$0.hasPrefix(".") } == [])
   }
 
+  @Test(
+    "an upload whose stream is longer than its length keeps its bytes when another upload of its client is discarded",
+    arguments: [End.cancelled, .completedWrongly], [false, true])
+  func outgrown(_ end: End, restarts: Bool) throws {
+    let directory = TemporaryDirectory()
+    var test = try TestServer(in: directory)
+    let one = try test.create("/t.txt", ["Stream-ID: a", "Upload-Length: 10"])
+    try test.append(one, at: 0, "01234")
+    var fields = ["Stream-ID: a", "Stream-Offset: 5", "Upload-Length: 10"]
+    if end == .completedWrongly { fields.append("Repr-Digest: sha-256=:AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=:") }
+    let two = try test.create("/t.txt", fields)
+    try test.append(two, at: 0, "56789abc")
+    if restarts {
+      test.stop()
+      test = try TestServer(in: directory)
+    }
+    let client = try test.connect()
+    if end == .cancelled {
+      try client.request("DELETE", two)
+      #expect(try client.final().answer.status == 204)
+    } else {
+      try client.patch(two, at: 8, completes: true, body: "de")
+      #expect(try client.final().answer.status == 400)
+    }
+    // This waits for a removal.
+    let now = try test.connect().head(one)
+    #expect(now.status == 410, "\(now)")
+    #expect(try directory.text("t-a.part").hasPrefix("01234"))
+  }
+
+  @Test("the last upload of a stream removes its file, even if the stream is longer than the upload's length")
+  func lastOutgrown() throws {
+    let test = try TestServer()
+    let one = try test.create("/t.txt", ["Stream-ID: a", "Upload-Length: 10"])
+    try test.append(one, at: 0, "01234")
+    let two = try test.create("/t.txt", ["Stream-ID: a", "Stream-Offset: 5", "Upload-Length: 10"])
+    try test.append(two, at: 0, "56789abc")
+    for upload in [two, one] {
+      #expect(try test.directory.text("t-a.part") == "0123456789abc")
+      let client = try test.connect()
+      try client.request("DELETE", upload)
+      #expect(try client.final().answer.status == 204)
+    }
+    #expect(test.directory.names == [])
+  }
+
   @Test("a recording whose bytes two addresses have sent stays while one of their uploads is unfinished")
   func addresses() throws {
     let path = TemporaryDirectory()

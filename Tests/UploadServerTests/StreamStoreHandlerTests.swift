@@ -43,6 +43,7 @@ struct StreamStoreHandlerTests {
   private final class Upload: RecordingHolder {
     var ownsFile = false
     var isLive: Bool { true }
+    var hasAcknowledgedBytes: Bool { true }
     var continuesRecording: Bool { true }
     var owner: UploadOwner { UploadOwner(credential: nil, address: "192.0.2.2") }
     var overtakings = 0
