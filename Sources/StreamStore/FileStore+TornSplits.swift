@@ -127,13 +127,14 @@ extension FileStore {
   ///
   /// - Parameter part: the line about the recording.
   func isForeign(_ name: StreamName, _ part: RecordingPart) throws(SystemError) -> Bool {
-    // This comes first. The recording may get its final name in between, and then nothing has the other name.
+    // The recording may get its final name at any moment. So its own file is gone if it is looked for after that name.
     let finished = try knownStatus(part.file, in: directory)
-    guard try exists(name.partial) else { return false }
     if try knownStatus(name.partial, in: directory) != nil {
       guard let finished, let end = part.end,
         UInt64(max(0, finished.st_size)) == part.headerLength + (end - min(end, part.start))
       else { return false }
+    } else if try !exists(name.partial) {
+      return false
     }
     guard let emit = reports.withLock({ $0 }), foreignFiles.withLock({ $0.insert(name.partial).inserted }) else {
       return true
