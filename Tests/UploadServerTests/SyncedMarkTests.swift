@@ -253,6 +253,10 @@ struct SyncedMarkTests {
     loop.run()
     let size = UInt64(try directory.contents("k-a.part").count)
     #expect(try mark(directory, "k-a.part") == SyncedMark(boot: "0", size: size))
+    // The syncs of the log and of the gaps use the store's directory.
+    let isOver = try EventLog<Bool>()
+    store.worker.execute { isOver.append(true) }
+    _ = try isOver.first("the worker has done all") { _ in true }
   }
 
   @Test("bytes of a stream in place of removed ones do not count in another boot before they are synced")
