@@ -32,6 +32,13 @@ package struct DownloadStateMachine: Equatable {
   private var asked: UInt64 = 0
   /// Where the content of the current response ends; nil if it is not stated, or there is no response.
   private var end: UInt64?
+  /// Whether the existing bytes began with a response whose content ends with its connection, so that a lost connection
+  /// looks like its end (RFC 9112, section 6.3).
+  private var endsWithConnection = false
+  /// Why the rest cannot be requested; nil if it can, or if there is no response.
+  private var obstacle: DownloadRestart?
+  /// The largest number of bytes of such a response that did not match the server's digest.
+  private var furthestMismatch: UInt64 = 0
 
   package init() {}
 
@@ -177,6 +184,10 @@ package struct DownloadStateMachine: Equatable {
     let isContinued = !isUnidentified && response["Accept-Ranges"]?.isSameWord(as: "none") != true
     validator = isContinued ? Self.validator(response) : nil
     (tag, modified) = (response["ETag"], response["Last-Modified"])
+    endsWithConnection = response["Transfer-Encoding"] == nil && stated == nil
+    obstacle =
+      isContinued ? (validator == nil ? .unknown : reason == .ignored ? .ignored : nil)
+      : isUnidentified ? .unidentified : .ignored
     return .content(from: 0, reason: reason)
   }
 
@@ -192,8 +203,10 @@ package struct DownloadStateMachine: Equatable {
 
   private mutating func forget() {
     let (isUnidentified, contradictions, furthest) = (isUnidentified, contradictions, furthest)
+    let furthestMismatch = furthestMismatch
     self = DownloadStateMachine()
     (self.isUnidentified, self.contradictions, self.furthest) = (isUnidentified, contradictions, furthest)
+    self.furthestMismatch = furthestMismatch
   }
 
   // MARK: Versions
@@ -284,6 +297,26 @@ package struct DownloadStateMachine: Equatable {
     }
     // The total length is unknown. The next answer shows whether anything follows this part.
     return count > asked ? .goOn : .broken
+  }
+
+  package enum Mismatch: Equatable {
+    /// The bytes are wrong.
+    case wrong
+    /// The response may have been cut off. The next request asks for the rest, and its answer shows whether there is
+    /// one.
+    case mayLackRest
+    /// The response may have been cut off, and the rest cannot be requested for that reason.
+    case cannotContinue(DownloadRestart)
+  }
+
+  /// The bytes of a download that seemed complete do not match the server's digest.
+  package mutating func mismatched() -> Mismatch {
+    guard endsWithConnection, length == nil else { return .wrong }
+    if let obstacle { return .cannotContinue(obstacle) }
+    // Otherwise a server whose digest is wrong, and whose 416 does not confirm the end, would be asked without end.
+    guard count > furthestMismatch else { return .wrong }
+    furthestMismatch = count
+    return .mayLackRest
   }
 
   /// The bytes from there on are lost, because they could not be written.

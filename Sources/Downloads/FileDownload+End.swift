@@ -76,7 +76,14 @@ extension FileDownload {
   private func sealed(_ result: Result<String?, DownloadError>) {
     switch result {
     case .success(let verified): end(nil, verified: verified, resumeData: nil)
-    case .failure(let error):
+    case .failure(var error):
+      if error.kind == .corrupt, file != nil {
+        switch machine.mismatched() {
+        case .wrong: break
+        case .mayLackRest: return requestRest()
+        case .cannotContinue(let reason): error.description = Self.cutWords(reason)
+        }
+      }
       let isWhole = file.map { $0.written >= machine.count } ?? false
       if let file { machine.lost(from: file.written) }
       let data = error.kind == .corrupt ? nil : resumeData
@@ -85,6 +92,21 @@ extension FileDownload {
       if error.kind == .corrupt || machine.count == 0 || isUseless { file?.remove() }
       end(error, resumeData: data)
     }
+  }
+
+  private static let unmatched = "the response states no length, and its bytes do not match the server's digest"
+
+  private static func cutWords(_ reason: DownloadRestart) -> String {
+    "\(unmatched), so it was probably cut off. The rest cannot be requested: \(reason). Download the file again."
+  }
+
+  /// The response may have been cut off, so the download has not ended.
+  private func requestRest() {
+    isEnding = false
+    // It was cancelled during the verification.
+    guard file?.hasAbandonedDigests == false else { return fail(DownloadError(.cancelled, "cancelled")) }
+    if let interval = configuration.progressInterval { tellProgress(every: interval) }
+    again(.connectionLost(Self.unmatched), nil)
   }
 
   /// Ends with an error, and keeps the part if it can be continued.
@@ -129,6 +151,7 @@ extension FileDownload {
     isEnding = true
     stopRequest()
     for timer in [retryTimer, progressTimer] { timer.map { session?.loop.cancel($0) } }
+    (retryTimer, progressTimer) = (nil, nil)
   }
 
   private func end(_ failure: DownloadError?, verified: String? = nil, resumeData: DownloadResumeData?) {

@@ -231,7 +231,7 @@ extension FileDownload {
   }
 
   /// Tries again after a delay, or gives up.
-  private func again(_ cause: FailedAttempt.Cause, _ retryAfter: Duration?, _ refusal: LiveStreamError? = nil) {
+  func again(_ cause: FailedAttempt.Cause, _ retryAfter: Duration?, _ refusal: LiveStreamError? = nil) {
     guard let loop = session?.loop else { return }
     // A pipe's output could be continued, but not restarted. The next answer decides.
     let delay: Duration

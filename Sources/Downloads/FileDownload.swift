@@ -385,7 +385,7 @@ public final class FileDownload: @unchecked Sendable {
 
   // MARK: Progress
 
-  private func tellProgress(every interval: Duration) {
+  func tellProgress(every interval: Duration) {
     progressTimer = session?.loop.schedule(after: interval) { [self] in
       guard !isEnding else { return }
       handler(.progress(progress))

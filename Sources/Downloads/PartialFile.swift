@@ -258,6 +258,9 @@ package final class PartialFile: @unchecked Sendable {
   /// Ends the computation of digests, which takes minutes for a large file. Any thread.
   func abandonDigests() { state.withLock { $0.abandonsDigests = true } }
 
+  /// Whether ``abandonDigests()`` was called. Any thread.
+  var hasAbandonedDigests: Bool { state.withLock { $0.abandonsDigests } }
+
   /// The digest of a part of the file; nil if its bytes can no longer be read. On the worker's thread.
   ///
   /// - Throws: ``SystemError``: `ECANCELED` after ``abandonDigests()``.
@@ -274,7 +277,7 @@ package final class PartialFile: @unchecked Sendable {
     var position = range.lowerBound
     var buffer = [UInt8](repeating: 0, count: 1 << 20)
     while position < range.upperBound {
-      if state.withLock({ $0.abandonsDigests }) {
+      if hasAbandonedDigests {
         throw SystemError(operation: "compute the digest of \(path)", code: ECANCELED)
       }
       let wanted = Int(min(UInt64(buffer.count), range.upperBound - position))

@@ -154,6 +154,54 @@ struct DownloadEventsTests {
     #expect(result.heads.allSatisfy { $0["Range"] == nil })
   }
 
+  /// The head of a response that ends with its connection.
+  private static func unlimited(_ fields: [String]) -> String {
+    (["HTTP/1.1 200 OK", "Connection: close", "Repr-Digest: \(digest)"] + fields).joined(separator: "\r\n") + "\r\n\r\n"
+  }
+
+  @Test("if a response without a length does not match the server's digest, the rest is requested")
+  func cutWithoutLength() async throws {
+    let result = try await download([Self.unlimited(["ETag: \"a\""]) + "0123", Self.rest(from: 4)])
+    #expect(
+      result.events == [
+        "opened", "request 1 from 0", "receiving from 0 of ?", "\"a\" from 0 of ?", "outage at 4: lost",
+        "request 2 from 4", "receiving from 4 of 10", "\"a\" from 4 of 10", "ended",
+      ])
+    #expect(result.heads.last?["Range"] == "bytes=4-" && result.heads.last?["If-Range"] == "\"a\"")
+    #expect(result.summary.error == nil && result.summary.verified == "sha-256", "\(result.summary)")
+    #expect(try directory.names == ["file"] && directory.contents("file") == Array(Self.content.utf8))
+  }
+
+  /// The answers to successive requests, the number of requests, and a part of the final error.
+  private static let cutResponses: [([String], Int, String)] = [
+    ([unlimited([]) + "0123"], 1, "neither a strong ETag"),
+    ([unlimited(["ETag: \"a\"", "Accept-Ranges: none"]) + "0123"], 1, "does not support ranges"),
+    ([unlimited(["ETag: \"a\""]) + "0123"], 2, "does not support ranges"),
+    (
+      [
+        unlimited(["ETag: \"a\""]) + "012345678x",
+        answer("416 x", ["ETag: \"a\"", "Content-Range: bytes */10"], "There is no more."),
+      ], 2, "(Repr-Digest, sha-256)"
+    ),
+    (
+      [
+        unlimited(["ETag: \"a\""]) + "012345678x", answer("416 x", ["Content-Range: bytes */10"], "no"),
+        unlimited(["ETag: \"a\""]) + "012345678x",
+      ], 3, "(Repr-Digest, sha-256)"
+    ),
+  ]
+
+  @Test(
+    "a response without a length that cannot be continued, or lacks nothing, ends the download with the reason",
+    arguments: cutResponses)
+  func cutForGood(_ answers: [String], requestCount: Int, _ reason: String) async throws {
+    let result = try await download(answers)
+    #expect(result.heads.count == requestCount, "\(result.events)")
+    #expect(result.summary.error?.kind == .corrupt && result.summary.resumeData == nil, "\(result.summary)")
+    #expect(result.summary.error?.description.contains(reason) == true, "\(result.summary)")
+    #expect(directory.names == [])
+  }
+
   /// The answer to the first request, its events, and the first byte of the second request.
   private static let badResponses: [(String, [String], Int)] = [
     // Not from the server of the existing bytes.
