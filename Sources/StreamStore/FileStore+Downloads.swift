@@ -17,7 +17,8 @@ struct FoundRecording: Sendable {
   /// The length in bytes.
   let length: UInt64
   let validators: Validators
-  /// The SHA-256 of its bytes; nil while it is computed, or if another program has changed the file since.
+  /// The SHA-256 of its bytes, or of the received ones if they are damaged, so that a client notices the damage. Nil
+  /// while it is computed, or if another program has changed the file since.
   let sha256: [UInt8]?
   fileprivate let file: OpenFile
   fileprivate let modified: ModificationTime
@@ -98,12 +99,14 @@ extension FileStore {
       UInt64(status.st_ino), UInt64(bitPattern: modified.seconds), UInt64(bitPattern: modified.nanoseconds), length,
     ]
     .map { String($0, radix: 16) }.joined(separator: "-")
+    // The sidecar of a damaged recording with a corrected header states only the digest of the received form.
+    let statedSHA256 = sidecar.isDamaged ? sidecar.received?.sha256 : stored.sha256
     // If the clock was wrong, the date must not be in the future (RFC 9110, section 8.8.2.1).
     let lastModified = min(modified.seconds, WallClock.now.seconds)
     return FoundRecording(
       name: file, stream: sidecar.stream, length: length,
       validators: Validators(tag: EntityTag(tag), lastModified: lastModified),
-      sha256: isOlder(modified, than: name.sidecar) ? Self.digest(stored.sha256)?.bytes : nil,
+      sha256: isOlder(modified, than: name.sidecar) ? Self.digest(statedSHA256)?.bytes : nil,
       file: open, modified: modified)
   }
 

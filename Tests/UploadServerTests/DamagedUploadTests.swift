@@ -95,10 +95,10 @@ struct DamagedUploadTests {
   }
 
   @Test(
-    "its sidecar states the digest of the received bytes, so it does not match, and the server reports the damage",
+    "its sidecar and its download state the digest of the received bytes, and the server reports the damage",
     arguments: Sending.allCases, [Durability.none, .interval])
   func damaged(_ sending: Sending, _ durability: Durability) throws {
-    let test = try TestServer { $0.durability = durability }
+    let test = try TestServer { ($0.durability, $0.allowsDownloads) = (durability, true) }
     let answer = try Self.send(sending, to: test) { try Self.damage($0) }
     #expect(answer.status == 201, "\(answer)")
     let warning = try test.events.wait(.warning)
@@ -110,6 +110,11 @@ struct DamagedUploadTests {
     #expect(sidecar.receivedHead.isEmpty == (sending != .live))
     let found = try Self.findings(test.directory)
     #expect(found.map(\.kind) == [.wrongDigest] && found.first?.path == sending.file, "\(found)")
+    // A client that downloads the damaged bytes compares them with it.
+    let client = try test.connect()
+    try client.send("HEAD /\(sending.file) HTTP/1.1\r\nHost: h\r\n\r\n")
+    let download = try client.answer(withBody: false)
+    #expect(download["repr-digest"] == "sha-256=:\(Self.sha256(sending.content).base64):", "\(download)")
     // The received bytes match, even without the corrected header.
     try test.directory.write(sending.file, sending.content)
     let restored = try Self.findings(test.directory)
