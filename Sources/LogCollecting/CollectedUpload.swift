@@ -28,6 +28,10 @@ final class CollectedUpload: RecordingHolder, Exchange {
   /// The address of all owners without a credential.
   static let address = "jetstream"
 
+  /// Whether the store reports a response to an upload. The upload reports each refusal itself, and its lane each wait
+  /// once, regardless of the number of attempts.
+  static func isResponse(_ event: ServerEvent) -> Bool { event.peer == address && event.status != nil }
+
   let token: String
   private(set) var origin: UploadOrigin
   let name: StreamName

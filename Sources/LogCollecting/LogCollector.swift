@@ -76,7 +76,8 @@ package final class LogCollector: Sendable {
     let onEvent = configuration.onEvent
     let context = ServingContext(
       loop: loop, assignment: configuration.partition.assignment, figures: ServerLoopFigures(),
-      finishAfter: configuration.finishAfter, isValid: { _ in true }, emit: onEvent)
+      finishAfter: configuration.finishAfter, isValid: { _ in true },
+      emit: { event in if !CollectedUpload.isResponse(event) { onEvent(event) } })
     store.reportUnfinished { event in loop.execute { onEvent(event) } }
     let registry = StreamRegistry(
       context, store: store,
