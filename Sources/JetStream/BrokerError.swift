@@ -69,6 +69,16 @@ public enum BrokerError: Error, Equatable, Sendable, CustomStringConvertible {
     }
   }
 
+  /// Whether the broker, or the account there, has no JetStream: 10039 is an account without it, 10076 a broker.
+  /// A cluster without a leader looks the same.
+  var lacksJetStream: Bool {
+    switch self {
+    case .noResponders: true
+    case .refused(_, let number, _): [10039, 10076].contains(number)
+    default: false
+    }
+  }
+
   /// Whether the process lacks memory, threads or descriptors, which it may have again a little later.
   var isShortage: Bool { if case .resources = self { true } else { false } }
 

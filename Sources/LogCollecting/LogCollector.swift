@@ -153,30 +153,22 @@ private struct LogSource {
   ///
   /// - Parameter loop: the loop that will use the stream. It does not run yet.
   init(_ configuration: LogCollector.Configuration, on loop: EventLoop) throws(LogCollectorError) {
-    let opening: EventLoop
-    do throws(SystemError) { opening = try EventLoop() } catch { throw .resources(error.description) }
-    var found: Result<(MessageStream, MessageStreamState), BrokerError> = .failure(.timedOut)
+    let name = configuration.stream
     do throws(BrokerError) {
-      let connection = try BrokerConnection(configuration.brokers)
-      let client = BrokerClient(connection, on: opening)
-      MessageStream.find(configuration.stream, with: client) { result in
-        switch result {
-        case .failure(let error):
-          found = .failure(error)
-          opening.stop()
-        case .success(let stream):
-          stream.extent { extent in
-            found = extent.map { (stream, $0) }
-            opening.stop()
+      (stream, created) = try BrokerConnection.open(configuration.brokers) {
+        (connection: BrokerConnection) throws(BrokerError) -> (MessageStream, String) in
+        let (stream, extent): (MessageStream, MessageStreamState) = try connection.wait { client, done in
+          MessageStream.find(name, with: client) { found in
+            switch found {
+            case .failure(let error): done(.failure(error))
+            case .success(let stream): stream.extent { extent in done(extent.map { (stream, $0) }) }
+            }
           }
         }
+        return (stream.attached(to: BrokerClient(connection, on: loop)), extent.created)
       }
-      opening.run()
-      let (stream, extent) = try found.get()
-      self.stream = stream.attached(to: BrokerClient(connection, on: loop))
-      created = extent.created
     } catch {
-      throw error.isStreamNotFound ? .noStream(configuration.stream) : .brokers(error)
+      throw error.isStreamNotFound ? .noStream(name) : .brokers(error)
     }
   }
 }

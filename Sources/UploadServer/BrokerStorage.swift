@@ -32,8 +32,10 @@ final class BrokerStorage: @unchecked Sendable {
     let durability = configuration.durability
     usage = LogUsage(configuration.uploads, finishAfter: configuration.finishAfter)
     do throws(BrokerError) {
-      connection = try BrokerConnection(brokers.options)
-      stream = try Self.open(brokers, connection)
+      (connection, stream) = try BrokerConnection.open(brokers.options) {
+        (connection: BrokerConnection) throws(BrokerError) -> (BrokerConnection, MessageStream) in
+        (connection, try BrokerStorage.open(brokers, connection))
+      }
       if durability == .always {
         notes = []
       } else if brokers.witnesses.isEmpty {
@@ -75,7 +77,7 @@ final class BrokerStorage: @unchecked Sendable {
   private static func open(
     _ brokers: UploadServer.Brokers, _ connection: BrokerConnection
   ) throws(BrokerError) -> MessageStream {
-    try wait(connection) { client, done in
+    try connection.wait { client, done in
       MessageStream.open(brokers.stream, replicas: brokers.replicas, with: client, done)
     }
   }
@@ -84,7 +86,7 @@ final class BrokerStorage: @unchecked Sendable {
   private static func brokers(
     of brokers: UploadServer.Brokers, _ connection: BrokerConnection
   ) throws(BrokerError) -> [String] {
-    let found: [String] = try wait(connection) { client, done in
+    let found: [String] = try connection.wait { client, done in
       MessageStream.find(brokers.stream, replicas: brokers.replicas, with: client) { found in
         switch found {
         case .failure(let error): done(.failure(error))
@@ -94,25 +96,5 @@ final class BrokerStorage: @unchecked Sendable {
     }
     // If a broker does not belong to a cluster, the answering broker is the only one.
     return found.isEmpty ? [connection.brokerIdentifier].compactMap(\.self) : found
-  }
-
-  /// Runs a loop on this thread until the broker has answered.
-  private static func wait<Value>(
-    _ connection: BrokerConnection, _ ask: (BrokerClient, @escaping (Result<Value, BrokerError>) -> Void) -> Void
-  ) throws(BrokerError) -> Value {
-    let loop: EventLoop
-    do throws(SystemError) {
-      loop = try EventLoop()
-    } catch {
-      throw .resources(error.description)
-    }
-    let client = BrokerClient(connection, on: loop)
-    var answer: Result<Value, BrokerError> = .failure(.timedOut)
-    ask(client) { result in
-      answer = result
-      loop.stop()
-    }
-    loop.run()
-    return try answer.get()
   }
 }

@@ -328,6 +328,21 @@ struct CollectFaultTests {
     #expect(try collector.wait() == 0, "\(collector.errors)")
   }
 
+  @Test("a collector uses the broker of its list that has JetStream, whichever is connected first")
+  func brokersWithoutJetStream() throws {
+    let (broker, others) = (try TestBroker(), try (0..<3).map { _ in try TestBroker(jetStream: false) })
+    let directory = try TemporaryDirectory()
+    _ = try BrokerLoop(.init(servers: [broker.url])).open("sluice")
+    let list = (others + [broker]).map(\.url).joined(separator: ",")
+    // libnats tries them in random order.
+    for _ in 0..<3 {
+      let collector = try sluice(["collect", list, "--directory", directory.path])
+      try collector.lines.first("the collector to begin") { $0.text.hasPrefix("collecting ") }
+      collector.signal(SIGTERM)
+      #expect(try collector.wait() == 0, "\(collector.errors)")
+    }
+  }
+
   /// A broker with a log and a token, and the arguments of a collector that uses both.
   private func collectorWithToken() throws -> (broker: TestBroker, scratch: TemporaryDirectory, arguments: [String]) {
     let broker = try TestBroker("authorization { token: \"right\" }")

@@ -75,6 +75,22 @@ struct OpeningTests {
     #expect(throws: BrokerError.noResponders) { try loop.open("audio") }
   }
 
+  @Test("brokers of the list without JetStream are passed over, whichever is connected first")
+  func passedOver() throws {
+    let (broker, others) = (try TestBroker(), try (0..<3).map { _ in try TestBroker(jetStream: false) })
+    func open(_ brokers: [TestBroker]) throws(BrokerError) -> String {
+      try BrokerConnection.open(BrokerOptions(servers: brokers.map(\.url))) {
+        (connection: BrokerConnection) throws(BrokerError) -> String in
+        try connection.wait { client, done in
+          MessageStream.open("audio", replicas: 1, with: client) { found in done(found.map(\.name)) }
+        }
+      }
+    }
+    // libnats tries them in random order.
+    for _ in 0..<4 { #expect(try open(others + [broker]) == "audio") }
+    #expect(throws: BrokerError.noResponders) { try open(others) }
+  }
+
   @Test("a broker that does not run is unreachable")
   func nobody() throws {
     let broker = try TestBroker()
