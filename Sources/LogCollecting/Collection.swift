@@ -249,6 +249,10 @@ final class Collection {
         } else if checkpoints.omitted.mayBeApplied(message.sequence) {
           // An earlier collector has reported this, or has purged the upload.
           pass(token, of: nil, entry)
+        } else if purges, entry.isComplete, first?.sequence == message.sequence {
+          // A purge leaves this message of a collected upload. It may have been purged for another partition, or before
+          // the brokers lost messages, so that the log is read again.
+          passOver()
         } else {
           warn(
             "message \(message.sequence) belongs to an upload whose beginning is no longer in the log. It is ignored")

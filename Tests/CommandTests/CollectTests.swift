@@ -210,6 +210,33 @@ struct CollectTests {
     #expect(try rig.directories[0].contents("x-b.part") == Array("one two".utf8))
   }
 
+  @Test("a collector that purges does not report the rest of a purged upload as a loss", arguments: ["purge", "keep"])
+  func rest(_ after: String) throws {
+    let rig = try CollectRig(collectors: 1, ["--after-collect", "purge"])
+    func send(_ id: String) throws -> String {
+      let lines = ["Upload-Complete: ?0", "Stream-ID: \(id)"]
+      let location = try #require(try rig.send(.log, "POST", "/x", owner: "alice", lines, Array("one ".utf8)).location)
+      let more = ["Upload-Complete: ?1", "Upload-Offset: 4", "Content-Type: application/partial-upload"]
+      #expect(try rig.send(.log, "PATCH", location, owner: "alice", more, Array("two".utf8)).status == 201)
+      return String(location.dropFirst("/.uploads/".count))
+    }
+    let token = try send("a")
+    let stream = try BrokerLoop(.init(servers: [rig.broker.url])).open("sluice")
+    try waitUntil("the other messages are removed") { try stream.messages(of: token).count == 1 }
+    try rig.finish()
+    // It reads the log from its beginning.
+    let directory = try TemporaryDirectory()
+    let next = try sluice(["collect", rig.broker.url, "--directory", directory.path, "--after-collect", after])
+    try next.lines.first("the collector to begin") { $0.text.hasPrefix("collecting ") }
+    _ = try send("b")
+    try waitUntil("the later upload is collected") { directory.names.contains("x-b.bin") }
+    next.signal(SIGTERM)
+    #expect(try next.wait() == 0, "\(next.errors)")
+    // One that keeps messages has purged none.
+    let isReported = next.output.contains { $0.contains("whose beginning is no longer in the log") }
+    #expect(isReported == (after == "keep"), "\(next.output)")
+  }
+
   @Test("purge ends an upload whose recording another one has completed, so that its messages do not seem lost")
   func purgeOfOpen() throws {
     let rig = try CollectRig(collectors: 1, ["--after-collect", "purge"])
