@@ -37,8 +37,8 @@ package struct DownloadStateMachine: Equatable {
   private var endsWithConnection = false
   /// Why the rest cannot be requested; nil if it can, or if there is no response.
   private var obstacle: DownloadRestart?
-  /// The largest number of bytes of such a response that did not match the server's digest.
-  private var furthestMismatch: UInt64 = 0
+  /// The largest number of bytes of such a response that did not match the server's digest; nil if there was none.
+  private var furthestMismatch: UInt64?
 
   package init() {}
 
@@ -314,7 +314,7 @@ package struct DownloadStateMachine: Equatable {
     guard endsWithConnection, length == nil else { return .wrong }
     if let obstacle { return .cannotContinue(obstacle) }
     // Otherwise a server whose digest is wrong, and whose 416 does not confirm the end, would be asked without end.
-    guard count > furthestMismatch else { return .wrong }
+    if let furthestMismatch, count <= furthestMismatch { return .wrong }
     furthestMismatch = count
     return .mayLackRest
   }

@@ -5,6 +5,7 @@ internal import DiskFiles
 internal import EventLoops
 internal import Glibc
 internal import HTTPMessages
+internal import LiveStreaming
 internal import UploadClient
 
 extension FileDownload {

@@ -172,6 +172,14 @@ struct DownloadEventsTests {
     #expect(try directory.names == ["file"] && directory.contents("file") == Array(Self.content.utf8))
   }
 
+  @Test("a response without a length is requested again if it was cut off before its first byte")
+  func cutWithoutContent() async throws {
+    let head = Self.unlimited(["ETag: \"a\""])
+    let result = try await download([head, head + Self.content])
+    #expect(result.heads.map { $0["Range"] } == [nil, nil] && result.summary.error == nil, "\(result.events)")
+    #expect(try directory.contents("file") == Array(Self.content.utf8))
+  }
+
   /// The answers to successive requests, the number of requests, and a part of the final error.
   private static let cutResponses: [([String], Int, String)] = [
     ([unlimited([]) + "0123"], 1, "neither a strong ETag"),
