@@ -23,6 +23,9 @@ static inline CURLcode sluice_setopt_transfer(CURL *easy, CURLoption option, cur
 static inline CURLcode sluice_setopt_sockopt(CURL *easy, curl_sockopt_callback callback) {
   return curl_easy_setopt(easy, CURLOPT_SOCKOPTFUNCTION, callback);
 }
+static inline CURLcode sluice_setopt_opensocket(CURL *easy, curl_opensocket_callback callback) {
+  return curl_easy_setopt(easy, CURLOPT_OPENSOCKETFUNCTION, callback);
+}
 static inline CURLcode sluice_setopt_prereq(CURL *easy, curl_prereq_callback callback) {
   return curl_easy_setopt(easy, CURLOPT_PREREQFUNCTION, callback);
 }

@@ -174,6 +174,6 @@ public struct DownloadError: Error, Equatable, Sendable, CustomStringConvertible
       case .refused: .refused
       case .protocolBroken, .http2NotSupported, .overflow, .source: .protocolBroken
       }
-    self.init(kind, error.description, remedy: error.remedy)
+    self.init(kind, error.description, systemError: error.machineError, remedy: error.remedy)
   }
 }

@@ -44,6 +44,7 @@ extension LiveStream {
       if !content.requestWakeUp(at: offset) { dataArrived() }
     case .wait(var attempt):
       // Several attempts fit into the time to finish.
+      machineError = if case .machine(let error) = attempt.cause { error } else { nil }
       if let finishLimit { attempt.retryDelay = min(attempt.retryDelay, finishLimit / 8) }
       // Usually there is no current request. If there is one, it must end.
       dropRequest()
@@ -53,7 +54,7 @@ extension LiveStream {
       }
       switch attempt.cause {
       case .unknownHost, .unreachable, .timedOut, .connectionLost: attempt.locationOrigin = locationOrigin
-      case .response, .overtaken, .cut, .other: break
+      case .response, .overtaken, .cut, .machine, .other: break
       }
       handler(attempt.isRepeated ? .attemptFailed(attempt) : .outage(attempt))
       noteDiscarding()
@@ -148,10 +149,10 @@ extension LiveStream {
     } catch let error as SystemError where error.isTemporary {
       content.dropBody()
       // The next attempt may get what this one lacked, such as a descriptor.
-      let failure = UploadError(.bodyFailed, error.description, mayPass: true)
+      let failure = UploadError(machine: error)
       perform(
         machine.requestEnded(
-          RequestEnd(result: .failure(failure), sentUpTo: next.start, wasSent: false), content.supply, now: .now,
+          RequestEnd(result: .failure(failure), sentUpTo: next.start), content.supply, now: .now,
           draw: .random(in: .min ... .max)))
     } catch let error as UploadError where error.kind == .cancelled {
       // The session is about to close.
@@ -198,7 +199,7 @@ extension LiveStream {
     }
     switch event {
     case .connected(let isNew):
-      (hasConnected, lacksConnection) = (true, false)
+      (hasConnected, lacksConnection, machineError) = (true, false, nil)
       handler(.connected(isNew: isNew, after: .now - request.issued))
       machine.connected()
       perform(.none)

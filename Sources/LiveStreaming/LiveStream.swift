@@ -50,6 +50,8 @@ final class LiveStream: @unchecked Sendable {
   var hasConnected = false
   /// Whether the last request has never had a connection, so that the address of the server may have changed.
   var lacksConnection = false
+  /// The reason of this machine for the last failed attempt. Nil if there was another, or after a connection.
+  var machineError: SystemError?
   var isStarted = false
   var isAbandoned = false
   /// The step that became due during the suspension.
@@ -293,6 +295,11 @@ final class LiveStream: @unchecked Sendable {
   private func unfinished(after limit: Duration) -> LiveStreamError {
     let time = Self.text(limit)
     guard hasConnected else {
+    if let machineError {
+      var error = LiveStreamError(.unreachable, "the stream could not be finished within \(time): \(machineError)")
+      error.machineError = machineError
+      return error
+    }
       return LiveStreamError(.unreachable, "the server could not be reached within \(time) at the end of the stream")
     }
     return LiveStreamError(

@@ -1,6 +1,7 @@
 // The events of a stream.
 
 public import Digests
+public import EventLoops
 public import ResumableUploads
 public import UploadClient
 
@@ -94,6 +95,8 @@ public struct FailedAttempt: Equatable, Sendable {
     case overtaken
     /// A load test cut the connection on purpose.
     case cut
+    /// This machine refused what the request requires, such as a descriptor.
+    case machine(SystemError)
     /// Another cause, in words.
     case other(String)
 
@@ -111,6 +114,7 @@ public struct FailedAttempt: Equatable, Sendable {
       case .response(let status): "the server answered \(status)"
       case .overtaken: "the connection is slower than the source"
       case .cut: "the connection was cut on purpose"
+      case .machine(let error): error.description
       }
     }
   }
@@ -374,3 +378,6 @@ public struct LiveStreamError: Error, Equatable, Sendable, CustomStringConvertib
     self.remedy = remedy
   }
 }
+  /// The reason of this machine for the last failed attempt, such as a missing descriptor. Nil if the network or the
+  /// server is the reason.
+  public var machineError: SystemError?

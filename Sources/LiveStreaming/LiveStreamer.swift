@@ -75,7 +75,7 @@ public final class LiveStreamer: Sendable {
   ///
   /// - Parameter limit: the longest time without an acknowledgement. After it, the stream ends with an error of the
   ///   kind ``LiveStreamError/Kind/unfinished``, or ``LiveStreamError/Kind/unreachable`` if there never was a
-  ///   connection. Nil means no limit.
+  ///   connection, or if this machine refused the last one. Nil means no limit.
   public func finish(within limit: Duration? = nil) {
     stream.loop.execute { [stream] in stream.finish(within: limit) }
   }

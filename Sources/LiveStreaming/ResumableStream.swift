@@ -172,7 +172,7 @@ struct ResumableStream: StreamStateMachine {
       if error.kind == .timedOut, isConnected, upload.state == .discovering {
         return step(upload.questionIsUnanswered(supply), supply)
       }
-      let action = end.wasSent ? upload.interrupted(sentUpTo: end.sentUpTo) : upload.couldNotSend()
+      let action = error.machineError == nil ? upload.interrupted(sentUpTo: end.sentUpTo) : upload.couldNotSend()
       guard action == .wait else { return step(action, supply) }
       var failure = failure(.other(error.description))
       switch Verdict(.failure(error)) {

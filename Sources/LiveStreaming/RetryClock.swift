@@ -119,10 +119,12 @@ package struct RetryClock: Equatable {
     if let limit = policy.giveUpAfter, hasConnected || !policy.waitsForConnectivity {
       let left = limit - (now - patienceStart)
       if left <= .zero, attempts >= Self.leastAttempts {
-        throw LiveStreamError(
+        var error = LiveStreamError(
           .unreachable,
           "gave up: nothing was \(isDownload ? "received" : "acknowledged") for \(Self.text(limit)); the last attempt ended with: \(failure.cause)"
         )
+        if case .machine(let refusal) = failure.cause { error.machineError = refusal }
+        throw error
       }
       // One more attempt is made when the time is over, and none after that.
       if left > .zero { delay = min(delay, left) }

@@ -153,6 +153,4 @@ struct RequestEnd {
   var sentUpTo: UInt64
   /// The number of bytes in the body before those of the stream.
   var headerLength: UInt64 = 0
-  /// Whether the request was passed to the network. False if this machine lacked something for it.
-  var wasSent = true
 }

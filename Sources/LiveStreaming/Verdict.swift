@@ -146,6 +146,7 @@ package enum Verdict: Equatable {
       .unexpected(
         LiveStreamError(kind, words, remedy: remedy), .other(error.description), retryAfter: nil, serverOffset: nil)
     }
+    if let machineError = error.machineError { return retry(.machine(machineError)) }
     switch error.kind {
     case .unknownHost: return retry(.unknownHost(error.description))
     case .unreachable: return retry(.unreachable(error.description))

@@ -170,7 +170,7 @@ enum RunningDownload {
   private static func ending(_ summary: DownloadSummary, _ transfer: Transfer) -> TransferQueue.Ending {
     let data = summary.resumeData.map { DownloadCheckpoint($0).text }
     if summary.error?.kind == .cancelled { return .stopped(resumeData: data) }
-    if let error = summary.error, let reason = error.systemError, mayPass(reason) {
+    if let error = summary.error, error.kind != .unreachable, let reason = error.systemError, mayPass(reason) {
       return .postponed(error.description)
     }
     var result = TransferResult(summary.error == nil ? .completed : .failed)

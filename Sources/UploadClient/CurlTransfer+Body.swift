@@ -13,10 +13,22 @@ extension CurlTransfer {
 
   // MARK: The connection
 
+  /// libcurl requests a socket. It would report a refusal by this machine like an unreachable server.
+  func openSocket(for address: curl_sockaddr) -> curl_socket_t {
+    do throws(SystemError) {
+      let type = address.socktype | Int32(SOCK_CLOEXEC.rawValue)
+      return try retryingInterrupts("opening a socket") { Glibc.socket(address.family, type, address.protocol) }
+    } catch {
+      refusal = error
+      return CURL_SOCKET_BAD
+    }
+  }
+
   /// libcurl has a new socket to connect. Returns false if it must not.
   func opened(_ socket: curl_socket_t) -> Bool {
     lookedUp()
     endWaitForConnection()
+    refusal = nil
     guard mayBeSent() else { return false }
     request.apply(toSocket: socket)
     multi?.connections.opened(socket, by: self)

@@ -44,6 +44,11 @@ extension CurlTransfer {
   }
 
   private func installConnectionCallbacks(_ context: UnsafeMutableRawPointer) {
+    _ = sluice_setopt_opensocket(easy) { context, _, address in
+      // libcurl always passes the address.
+      CurlTransfer.with(context) { $0.openSocket(for: address!.pointee) }
+    }
+    _ = sluice_setopt_pointer(easy, CURLOPT_OPENSOCKETDATA, context)
     _ = sluice_setopt_sockopt(easy) { context, socket, _ in
       CurlTransfer.with(context) { $0.opened(socket) } ? CURL_SOCKOPT_OK : CURL_SOCKOPT_ERROR
     }

@@ -55,6 +55,8 @@ final class CurlTransfer: @unchecked Sendable {
   var responseByteCount: UInt64 = 0
   /// The reason for which a callback aborted the transfer. It is more accurate than libcurl's error.
   var ownFailure: UploadError?
+  /// The reason why this machine refused the last socket. Nil after a socket that it did not refuse.
+  var refusal: SystemError?
   /// Whether libcurl is looking up a name for it.
   private var isLookingUp = false
   /// Whether its connection carried no request before this one.
@@ -160,7 +162,7 @@ final class CurlTransfer: @unchecked Sendable {
   /// libcurl has finished.
   func ended(_ code: CURLcode) {
     if code == CURLE_COULDNT_RESOLVE_HOST || code == CURLE_COULDNT_RESOLVE_PROXY { lookedUp() }
-    var failure = ownFailure
+    var failure = ownFailure ?? machineFailure(code)
     if failure == nil, code != CURLE_OK, !isEndingEarly {
       var systemError = 0
       _ = sluice_getinfo_long(easy, CURLINFO_OS_ERRNO, &systemError)
@@ -174,6 +176,15 @@ final class CurlTransfer: @unchecked Sendable {
     }
     if !head.trailers.all.isEmpty { machine.received(trailers: head.trailers) }
     finish(with: machine.ended(failure: failure))
+  }
+
+  /// The failure if this machine lacks a resource, such as a descriptor, although libcurl blames the network.
+  private func machineFailure(_ code: CURLcode) -> UploadError? {
+    switch code {
+    case CURLE_COULDNT_CONNECT: refusal.flatMap { $0.isTemporary ? UploadError(machine: $0) : nil }
+    case CURLE_COULDNT_RESOLVE_HOST, CURLE_COULDNT_RESOLVE_PROXY: NameLookups.shortage().map(UploadError.init(machine:))
+    default: nil
+    }
   }
 
   /// The peer will send nothing more. The response so far is final.

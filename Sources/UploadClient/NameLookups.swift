@@ -22,6 +22,23 @@ final class NameLookups {
   /// - Parameter countThreads: returns the number of lookups that this process runs, or nil if it is unknown.
   init(countThreads: @escaping () -> Int? = NameLookups.threadCount) { self.countThreads = countThreads }
 
+  /// The error if this process cannot open the descriptors of a lookup: a pair of libcurl's, and one of the C library.
+  /// getaddrinfo(3) itself does not report that reliably.
+  static func shortage() -> SystemError? {
+    var opened: [Int32] = []
+    defer { for descriptor in opened { close(descriptor) } }
+    do throws(SystemError) {
+      for _ in 0..<3 {
+        opened.append(try retryingInterrupts("looking up a name") { socket(AF_UNIX, lookupProbe, 0) })
+      }
+      return nil
+    } catch {
+      return error.isTemporary ? error : nil
+    }
+  }
+
+  private static let lookupProbe = Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue)
+
   /// Whether a new lookup may begin. If so, it does.
   func begin() -> Bool {
     if abandoned >= Self.limit {

@@ -1,6 +1,7 @@
 // The reason why an upload ended before its response, as human-readable text and as a kind for a program.
 
 internal import CCurl
+package import EventLoops
 internal import Glibc
 
 /// An upload that ended without a complete final response.
@@ -50,11 +51,23 @@ public struct UploadError: Error, Equatable, Sendable, CustomStringConvertible {
   public let description: String
   /// Whether the system may later be able to read a file that it could not read now.
   package let mayPass: Bool
+  /// The reason why this machine refused what the request requires, such as a descriptor. Then nothing was sent, and
+  /// the end shows nothing about the server.
+  package let machineError: SystemError?
 
   package init(_ kind: Kind, _ description: String, mayPass: Bool = false) {
     self.kind = kind
     self.description = printable(description)
     self.mayPass = mayPass
+    machineError = nil
+  }
+
+  /// This machine has refused something for a moment.
+  package init(machine error: SystemError) {
+    kind = .other
+    description = printable(error.description)
+    mayPass = true
+    machineError = error
   }
 
   /// Converts libcurl's error. `detail` is its error buffer, which is more precise than the text of the code.

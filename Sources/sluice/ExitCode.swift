@@ -20,9 +20,10 @@ enum ExitCode: Int32, CaseIterable {
   /// The file does not exist or cannot be read. sysexits(3) has the same number for a missing device.
   static let noInput = noDevice
   /// The server could not be reached within `--give-up`, or it did not confirm the end of a stream without losses. Or
-  /// the command cannot listen on an address.
+  /// the command cannot listen on an address. If bytes of such a stream are unacknowledged, the code is that of lost
+  /// data. Over a plain upload, the acknowledgement of the server's TCP counts.
   case unavailable = 69
-  /// Reading, writing or capturing failed on this machine, or the output file exists.
+  /// Reading, writing, capturing or opening a connection failed on this machine, or the output file exists.
   case inputOutput = 74
   /// Another process uses the spool.
   case busy = 75
@@ -44,7 +45,7 @@ enum ExitCode: Int32, CaseIterable {
     case .noDevice: "a device or file does not exist or cannot be read"
     case .unavailable:
       "the server could not be reached or stopped answering, or the address to listen on is not available"
-    case .inputOutput: "reading, writing or capturing failed on this machine, or the output file exists"
+    case .inputOutput: "reading, writing, capturing or opening a connection failed on this machine, or the output file exists"
     case .busy: "another process uses the spool (`spool drain` has sent the other streams)"
     case .protocolBroken: "the server broke the protocol or does not support the stream, or the URL does not exist"
     case .notPermitted: "the server or this machine does not permit it"
@@ -71,7 +72,7 @@ enum ExitCode: Int32, CaseIterable {
     case .invalidRequest: self = .usage
     case .notPermitted: self = .notPermitted
     case .notTrusted, .refused, .protocolBroken, .insecureLocation, .http2NotSupported: self = .protocolBroken
-    case .unreachable: self = .unavailable
+    case .unreachable: self = error.machineError == nil ? .unavailable : .inputOutput
     case .unfinished: self = summary.hasLoss || summary.progress.unsent > 0 ? .dataLost : .unavailable
     case .overflow, .source: self = .inputOutput
     case .cancelled: self = .interrupted
@@ -86,7 +87,7 @@ extension ExitCode {
       case .invalidRequest: .usage
       case .notPermitted: .notPermitted
       case .notTrusted, .refused, .protocolBroken, .insecureLocation, .corrupt: .protocolBroken
-      case .unreachable: .unavailable
+      case .unreachable: error.systemError == nil ? .unavailable : .inputOutput
       case .file, .exists: .inputOutput
       case .cancelled: .interrupted
       }

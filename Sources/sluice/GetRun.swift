@@ -195,15 +195,18 @@ final class GetRun: Sendable {
 
   /// Names the options that help.
   private func advice(_ error: DownloadError, _ summary: DownloadSummary) -> String {
+    if error.kind == .unreachable, let remedy = error.systemError.flatMap({ SystemError.remedy(forLimit: $0.code) }) {
+      return ". \(remedy)"
+    }
     switch error.remedy {
     case .credentials where tokenPlace != nil:
-      ". The server does not accept the token in \(tokenPlace ?? ""). Check the token."
-    case .credentials: ". Use --bearer-token-file or --netrc."
-    case .proxyCredentials: ". Use --proxy with user and password."
-    case .certificateAuthority: ". Use --ca-file."
-    case .http1: ". Use --http1."
+      return ". The server does not accept the token in \(tokenPlace ?? ""). Check the token."
+    case .credentials: return ". Use --bearer-token-file or --netrc."
+    case .proxyCredentials: return ". Use --proxy with user and password."
+    case .certificateAuthority: return ". Use --ca-file."
+    case .http1: return ". Use --http1."
     case .method, .plainUpload, .largerBuffer, nil:
-      summary.response?.reason == FileDownload.receivesOnly ? ". Start sluice serve with --allow-download." : ""
+      return summary.response?.reason == FileDownload.receivesOnly ? ". Start sluice serve with --allow-download." : ""
     }
   }
 

@@ -160,6 +160,9 @@ enum StreamReport {
       case .credentials, .proxyCredentials: ""
       case .certificateAuthority: "--ca-file FILE"
       case .method: "--method PUT"
+    if let remedy = error.machineError.flatMap({ SystemError.remedy(forLimit: $0.code) }) {
+      return "\(error.description). \(remedy)"
+    }
       case .http1: "leave --http2 out, or start sluice serve with --proxied-interims 0"
       case .plainUpload: "--resumable auto"
       case .largerBuffer: "--buffer, --overflow"

@@ -235,7 +235,9 @@ struct CommandLineSyntaxTests {
   @Test("the page of the exit codes explains a missing URL and an existing output file")
   func exitCodes() {
     let words = ExitCode.page.split(whereSeparator: \.isWhitespace).joined(separator: " ")
-    #expect(words.contains("74 reading, writing or capturing failed on this machine, or the output file exists"))
+    #expect(
+      words.contains(
+        "74 reading, writing, capturing or opening a connection failed on this machine, or the output file exists"))
     #expect(words.contains("does not support the stream, or the URL does not exist"))
   }
 

@@ -1,5 +1,7 @@
 // Runs a command that may open only a few descriptors, or write only small files.
 
+import CommandTesting
+import Glibc
 import NetworkTesting
 import Testing
 
@@ -27,6 +29,51 @@ struct ResourceLimitTests {
     let message = process.errors.joined(separator: "\n")
     #expect(message.contains("Too many open files") && message.contains("ulimit -n"), "\(message)")
     #expect(!message.contains("Name a file"), "\(message)")
+  }
+
+  /// A program that lacks a descriptor for these of its sockets, such as `:when=1..6`. Nothing for all.
+  private static func withoutSockets(_ numbers: String = "") -> [String] {
+    [
+      "strace", "-D", "-f", "-qq", "-o", "/dev/null", "-e", "trace=socket", "-e",
+      "inject=socket:error=EMFILE\(numbers)",
+    ]
+  }
+
+  enum Client: CaseIterable { case givesUp, finishes, downloads }
+
+  @Test("too few descriptors for a connection: 74, with the limit to raise", arguments: Client.allCases)
+  func sockets(_ client: Client) throws {
+    let directory = try TemporaryDirectory()
+    let arguments =
+      switch client {
+      case .givesUp: ["heartbeat"] + Self.hasty
+      case .finishes: ["heartbeat", "http://127.0.0.1:1/x", "--finish-timeout", "1s"]
+      case .downloads: ["get", "http://127.0.0.1:1/x", "--give-up", "1ms", "-o", "\(directory.path)/x"]
+      }
+    let command = Self.withoutSockets() + [try sluicePath()] + arguments
+    let process = try TestProcess(command[0], Array(command.dropFirst()), environment: ["http_proxy": nil])
+    if client == .finishes {
+      try process.lines.first("the outage") { $0.text.contains("Too many open files") }
+      process.signal(SIGTERM)
+    }
+    #expect(try process.wait() == 74)
+    let message = process.errors.joined(separator: "\n")
+    #expect(message.contains("Too many open files") && message.contains("ulimit -n"), "\(message)")
+    #expect(!message.contains("could not be reached"), "\(message)")
+  }
+
+  @Test("a stream continues when there is a descriptor for its connection")
+  func socketsLater() throws {
+    let stored = try TemporaryDirectory()
+    let server = try ServeProcess(stored.path)
+    let stream = try SluiceProcess(
+      ["heartbeat", "http://\(server.address)/a.txt", "--interval", "1ms", "--progress", "json"],
+      prefix: Self.withoutSockets(":when=1..6"))
+    try stream.event("outage") { $0.text("cause")?.contains("Too many open files") == true }
+    try stream.event("acknowledged") { $0.integer("offset") ?? 0 > 100 }
+    stream.signal(SIGTERM)
+    let code = try stream.exitCode()
+    #expect(code == 0, "\(stream.output.text)")
   }
 
   @Test("a buffer larger than the largest file: 74, with the limit and the option")

@@ -119,10 +119,10 @@ struct FileShortageTests {
         }
         try withSession { session throws in
           let stream = try RunningStream(file, session, server.url + "/take")
-          let reason = SystemError(operation: "duplicating the descriptor of \(file.path)", code: EMFILE).description
+          let reason = SystemError(operation: "duplicating the descriptor of \(file.path)", code: EMFILE)
           let shortage = Result {
             try stream.events.wait("the shortage") { _ in
-              stream.failures().contains { $0.cause == .other(reason) } ? true : nil
+              stream.failures().contains { $0.cause == .machine(reason) } ? true : nil
             }
           }
           setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &usual)
@@ -165,11 +165,11 @@ struct FileShortageTests {
             }
             events.append(event)
           }
-          let reason = SystemError(operation: "duplicating the descriptor of \(file.path)", code: EMFILE).description
+          let reason = SystemError(operation: "duplicating the descriptor of \(file.path)", code: EMFILE)
           let shortage = Result {
             try events.first("the shortage") { event in
               switch event {
-              case .outage(let attempt), .attemptFailed(let attempt): attempt.cause == .other(reason)
+              case .outage(let attempt), .attemptFailed(let attempt): attempt.cause == .machine(reason)
               default: false
               }
             }

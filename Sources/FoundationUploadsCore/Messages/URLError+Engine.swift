@@ -103,7 +103,7 @@ extension URLError {
     case .unknownHost: .cannotFindHost
     case .unreachable: .cannotConnectToHost
     case .timedOut: .timedOut
-    case .connectionLost, .cut, .overtaken, .other: .networkConnectionLost
+    case .connectionLost, .cut, .overtaken, .machine, .other: .networkConnectionLost
     case .response: .badServerResponse
     }
   }

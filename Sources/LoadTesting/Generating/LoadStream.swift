@@ -290,7 +290,7 @@ extension FailedAttempt.Cause {
     case .timedOut: ErrorClass.timedOut.rawValue
     case .response(let status): ErrorClass.http(status)
     case .overtaken: ErrorClass.overtaken.rawValue
-    case .cut, .other: ErrorClass.other.rawValue
+    case .cut, .machine, .other: ErrorClass.other.rawValue
     }
   }
 }
