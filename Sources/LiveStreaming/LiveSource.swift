@@ -21,6 +21,7 @@ final class LiveSource {
   let writer: StreamWriter
   /// Keeps the bytes until the server has stored them. Nil for memory only.
   let spool: SpoolLink?
+  let failure = SourceFailure()
   private let kind: Kind
   /// Set until the source takes it.
   private var producer: CircularBuffer.Producer?
@@ -92,7 +93,11 @@ final class LiveSource {
       // A plain server sends none to compare it with.
       digest: configuration.resumable == .never ? nil : configuration.digest,
       headroom: configuration.buffer.headroom)
+    writer.hasSourceFailed = { [unowned self] in isCutOff }
   }
+
+  /// Whether the source of these bytes has failed, in this process or in an earlier one.
+  var isCutOff: Bool { failure.error != nil || spool?.isCutOff == true }
 
   /// - Throws: ``SystemError`` when the loop cannot watch the buffer, and ``LiveStreamError`` when the source cannot
   ///   start.

@@ -112,11 +112,9 @@ extension LiveStream {
       verified = base..<sentUpTo
     } else {
       handler(.upload(.digestMismatch(offset: sentUpTo)))
-      sourceError =
-        sourceError
-        ?? LiveStreamError(
-          .protocolBroken,
-          "the server's bytes differ from those that were sent: the \(algorithm.name) digests do not match")
+      digestError = LiveStreamError(
+        .protocolBroken,
+        "the server's bytes differ from those that were sent: the \(algorithm.name) digests do not match")
     }
   }
 

@@ -58,7 +58,8 @@ final class LiveStream: @unchecked Sendable {
   var heldStep: StreamStep?
   /// The bytes that the server's last digest covered.
   var verified: Range<UInt64>?
-  var sourceError: LiveStreamError?
+  /// The error if the server's digest differs from that of the sent bytes.
+  var digestError: LiveStreamError?
   /// The work after the spool has stored what it can, or does not answer.
   var afterSpool: (() -> Void)?
   var diskTimer: EventLoop.Timer?
@@ -294,12 +295,12 @@ final class LiveStream: @unchecked Sendable {
 
   private func unfinished(after limit: Duration) -> LiveStreamError {
     let time = Self.text(limit)
-    guard hasConnected else {
     if let machineError {
       var error = LiveStreamError(.unreachable, "the stream could not be finished within \(time): \(machineError)")
       error.machineError = machineError
       return error
     }
+    guard hasConnected else {
       return LiveStreamError(.unreachable, "the server could not be reached within \(time) at the end of the stream")
     }
     return LiveStreamError(
@@ -362,8 +363,12 @@ final class LiveStream: @unchecked Sendable {
           handler(.source(event))
         }
       },
-      fail: { [weak self, loop] error in
-        loop.execute { [weak self] in self?.sourceError = self?.sourceError ?? error }
+      fail: { [weak self, loop, failure = live?.failure] error in
+        failure?.note(error)
+        loop.execute { [weak self] in
+          guard let self, !machine.isEnded else { return }
+          live?.spool?.noteCutOff()
+        }
       })
   }
 
@@ -394,7 +399,7 @@ final class LiveStream: @unchecked Sendable {
       progress: progress(), gaps: gaps, resent: resentBeforeFallBack + machine.resent, sourceLost: sourceLost,
       response: response,
       missingAtServer: response?["Stream-Missing"].flatMap { UInt64($0) }.map(missingAtServer),
-      error: error ?? sourceError)
+      error: error ?? live?.failure.error ?? digestError)
     if let missing = summary.missingAtServer, missing > summary.progress.lost {
       // TCP acknowledged bytes that the server never stored.
       let more = min(missing - summary.progress.lost, summary.progress.acknowledged)
@@ -404,6 +409,9 @@ final class LiveStream: @unchecked Sendable {
         summary.gaps += 1
         handler(.missingAtServer(more))
       }
+    }
+    if error == nil, live?.isCutOff == true {
+      summary.recording = machine.isLeftIncomplete ? .unfinished : .complete
     }
     summary.responseFailure = responseFailure
     summary.isResumable = !trustsTransport

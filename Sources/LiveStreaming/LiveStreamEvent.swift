@@ -255,6 +255,15 @@ public struct StreamProgress: Equatable, Sendable {
   }
 }
 
+/// The state in which a server keeps a stream whose source failed.
+public enum RecordingState: String, Equatable, Sendable {
+  /// The upload resource is incomplete, so the recording does not claim that the stream has ended.
+  case unfinished
+  /// The server counts the recording as complete. A request without resumable uploads cannot state that its source
+  /// failed, and the server would discard or distrust a request that is cut off.
+  case complete
+}
+
 /// The result of a stream.
 public struct StreamSummary: Sendable, CustomStringConvertible {
   /// The progress at the end of the stream.
@@ -294,6 +303,8 @@ public struct StreamSummary: Sendable, CustomStringConvertible {
   public var verifiedFrom: UInt64 = 0
   /// The digest that was requested from the server. Nil for none.
   public var digest: DigestAlgorithm?
+  /// The state of the recording if the source failed and the server has all bytes. Nil otherwise.
+  public var recording: RecordingState?
   /// The reason why the stream ended early. Nil if the server has confirmed all of it.
   public var error: LiveStreamError?
 
@@ -369,6 +380,9 @@ public struct LiveStreamError: Error, Equatable, Sendable, CustomStringConvertib
   public var remedy: Remedy?
   /// Whether the file of an upload has changed since it was opened.
   package var isFileChanged = false
+  /// The reason of this machine for the last failed attempt, such as a missing descriptor. Nil if the network or the
+  /// server is the reason.
+  public var machineError: SystemError?
 
   /// Creates an error with a description. Control characters in it are escaped.
   public init(_ kind: Kind, _ description: String, remedy: Remedy? = nil) {
@@ -378,6 +392,3 @@ public struct LiveStreamError: Error, Equatable, Sendable, CustomStringConvertib
     self.remedy = remedy
   }
 }
-  /// The reason of this machine for the last failed attempt, such as a missing descriptor. Nil if the network or the
-  /// server is the reason.
-  public var machineError: SystemError?

@@ -22,6 +22,7 @@ struct ResumableStream: StreamStateMachine {
   /// Whether the current request has a connection.
   private var isConnected = false
   private(set) var isEnded = false
+  private(set) var isLeftIncomplete = false
   private(set) var clock: RetryClock
   var upload: UploadClientStateMachine
 
@@ -265,6 +266,9 @@ struct ResumableStream: StreamStateMachine {
       isEnded = true
       return .fallBack(reason, method: upload.creationMethod)
     case .completed: return finish(endingError)
+    case .leftIncomplete:
+      isLeftIncomplete = true
+      return finish(endingError)
     case .fail(let failure): return finish(endingError ?? error(failure))
     }
   }

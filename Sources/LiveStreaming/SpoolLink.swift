@@ -37,6 +37,15 @@ final class SpoolLink: @unchecked Sendable {
     stretch.noteWithRelease(resumption.text)
   }
 
+  /// The source has failed. Another process that sends the rest must not complete the stream either.
+  func noteCutOff() {
+    guard !resumption.isCutOff else { return }
+    resumption.isCutOff = true
+    stretch.note(resumption.text, isUrgent: true)
+  }
+
+  var isCutOff: Bool { resumption.isCutOff }
+
   func note(description: String) {
     guard description != resumption.description else { return }
     resumption.description = description

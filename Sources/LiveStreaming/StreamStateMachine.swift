@@ -8,6 +8,8 @@ internal import UploadClient
 /// and no random numbers of its own.
 protocol StreamStateMachine {
   var isEnded: Bool { get }
+  /// Whether the server has every byte, and the upload resource stays incomplete, because the source failed.
+  var isLeftIncomplete: Bool { get }
   /// The stream offset up to which the server has the stream, as far as this protocol shows.
   var acknowledged: UInt64 { get }
   /// The stream offset before which bytes and gaps need not be kept for another process. It is ``acknowledged``, or the
@@ -78,6 +80,8 @@ protocol StreamStateMachine {
 }
 
 extension StreamStateMachine {
+  /// The end of a plain request is the end of its stream.
+  var isLeftIncomplete: Bool { false }
   var outageCount: Int { outages.count }
   var unconfirmedAtEnd: UInt64 { 0 }
   var confirmedSurplus: UInt64? { nil }

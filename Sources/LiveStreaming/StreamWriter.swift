@@ -35,6 +35,8 @@ final class StreamWriter: StreamContent, @unchecked Sendable {
   var didWrite: () -> Void = {}
   /// Likewise, called when the next byte is after a pause of the source. The current body must not continue there.
   var didReachPause: () -> Void = {}
+  /// Returns whether the source has failed. Called after its last byte.
+  var hasSourceFailed: () -> Bool = { false }
 
   /// Whether the next byte belongs in another request, because it is after a pause of the source or after missing
   /// bytes.
@@ -70,7 +72,7 @@ final class StreamWriter: StreamContent, @unchecked Sendable {
     let excess = (head - oldest).addingSaturated(headroom)
     let restart = oldest.addingSaturated(min(headroom, excess - min(excess, UInt64(capacity))))
     return Supply(
-      oldest: oldest, head: head, isFinished: isFinished,
+      oldest: oldest, head: head, isFinished: isFinished, isCutOff: isFinished && hasSourceFailed(),
       // After a pause, there is room.
       restart: isFinished || pause?.upperBound == oldest ? oldest : min(bytes.aligned(restart), head),
       pause: pause, pausesAtHead: bytes.pauses(at: head))

@@ -64,6 +64,8 @@ package struct StretchResumption: Equatable, Sendable {
   package var acknowledged: UInt64?
   /// The last `Stream-Description` that was sent.
   package var description: String?
+  /// Whether the stream ends only because its source failed.
+  package var isCutOff = false
 
   static let format: Int64 = 1
 
@@ -75,6 +77,7 @@ package struct StretchResumption: Equatable, Sendable {
     upload = fields.string("upload").flatMap { ResumeData($0) }
     acknowledged = fields.integer("acknowledged").flatMap { UInt64(exactly: $0) }
     description = fields.string("description")
+    if case .item(let item)? = fields["cut-off"], case .boolean(true) = item.value { isCutOff = true }
   }
 
   /// At most 8 KiB. The description is omitted if the text would be longer.
@@ -83,6 +86,7 @@ package struct StretchResumption: Equatable, Sendable {
     fields.set("format", .item(Item(.integer(Self.format))))
     if let text = upload?.text { fields.set("upload", .item(Item(.string(text)))) }
     if let acknowledged { fields.set("acknowledged", .item(Item(.integer(Int64(clamping: acknowledged))))) }
+    if isCutOff { fields.set("cut-off", .item(Item(.boolean(true)))) }
     let short = fields.serialized ?? ""
     if let description { fields.set("description", .item(Item(.string(description)))) }
     guard let long = fields.serialized, long.utf8.count <= 8 << 10 else {

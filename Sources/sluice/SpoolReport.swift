@@ -125,6 +125,8 @@ enum SpoolReport {
         "the backlog was sent only in part: \(error.description). \(Units.text(bytes: summary.progress.unsent)) stay in the spool."
       } else if summary.progress.lost > 0 {
         "the backlog was sent, but \(Units.text(bytes: summary.progress.lost)) are lost"
+      } else if summary.recording == .unfinished {
+        "this part of the backlog was sent. Its recording stays unfinished at the server, because its source failed."
       } else {
         "this part of the backlog was sent"
       }
@@ -154,6 +156,7 @@ enum SpoolReport {
       line.add("acknowledged", summary.progress.acknowledged)
       line.add("lost", summary.progress.lost)
       line.add("unsent", summary.progress.unsent)
+      line.add("recording", summary.recording?.rawValue)
       line.add("error", summary.error?.description)
     case .stream(let stretch, .discarding(let length)):
       line = JSONLine(event: "backlog-discarding")

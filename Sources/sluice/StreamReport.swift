@@ -134,6 +134,17 @@ enum StreamReport {
     if summary.sourceSkipped > 0 {
       lines.append("\(words(summary.sourceSkipped, summary.sourceUnit)) omitted, because the process did not run")
     }
+    switch summary.recording {
+    case .unfinished?:
+      lines.append(
+        "the recording stays unfinished at the server, because the source failed. sluice serve closes it as interrupted after its --finish-after."
+      )
+    case .complete?:
+      lines.append(
+        "the recording counts as complete at the server, although the source failed. Only some servers with resumable uploads can keep it unfinished."
+      )
+    case nil: break
+    }
     if summary.error == nil, let name = summary.storedName { lines.append("stored as \(name.shellQuoted)") }
     return lines
   }
@@ -149,6 +160,9 @@ enum StreamReport {
     case .unfinished where !isConfirmed: return error.description + ". Choose a longer --finish-timeout to wait longer."
     default: break
     }
+    if let remedy = error.machineError.flatMap({ SystemError.remedy(forLimit: $0.code) }) {
+      return "\(error.description). \(remedy)"
+    }
     guard let remedy = error.remedy else { return error.description }
     switch remedy {
     case .credentials: return error.description + ". Use --bearer-token-file or --netrc-file."
@@ -160,9 +174,6 @@ enum StreamReport {
       case .credentials, .proxyCredentials: ""
       case .certificateAuthority: "--ca-file FILE"
       case .method: "--method PUT"
-    if let remedy = error.machineError.flatMap({ SystemError.remedy(forLimit: $0.code) }) {
-      return "\(error.description). \(remedy)"
-    }
       case .http1: "leave --http2 out, or start sluice serve with --proxied-interims 0"
       case .plainUpload: "--resumable auto"
       case .largerBuffer: "--buffer, --overflow"
@@ -269,6 +280,7 @@ enum StreamReport {
         if summary.verifiedFrom > 0 { line.add("verified_from", summary.verifiedFrom) }
       }
       line.add("missing_at_server", summary.missingAtServer)
+      line.add("recording", summary.recording?.rawValue)
       line.add("error", errorWords(summary))
     }
     line.add("time", time)

@@ -1,5 +1,6 @@
 import EventLoops
 import FoundationEssentials
+import Glibc
 import Metrics
 import PropertyTesting
 import ResumableUploads
@@ -203,6 +204,32 @@ struct StreamReportTests {
     let page = ExitCode.page.split(whereSeparator: \.isWhitespace).joined(separator: " ")
     #expect(page.contains("an error that ends a stream has its own code"))
     #expect(page.contains("could not be reached or stopped answering"))
+  }
+
+  @Test("a stream that ends for lack of descriptors names the limit and exits with 74")
+  func shortage() {
+    var random = SplitMix64(state: 4)
+    var error = LiveStreamError(.unreachable, "gave up")
+    error.machineError = SystemError(operation: "opening a socket", code: EMFILE)
+    let summary = StreamSummary(progress: progress(&random), gaps: 0, resent: 0, sourceLost: 0, error: error)
+    #expect(ExitCode(summary) == .inputOutput)
+    #expect(StreamReport.lines(summary).first == "sluice: gave up. Raise the limit of open files with ulimit -n.")
+  }
+
+  @Test(
+    "the last line about a source that failed states what the server has",
+    arguments: [.unfinished, .complete, nil] as [RecordingState?])
+  func failedSource(_ recording: RecordingState?) {
+    var random = SplitMix64(state: 5)
+    var summary = StreamSummary(
+      progress: progress(&random), gaps: 0, resent: 0, sourceLost: 0, error: .init(.source, "reset"))
+    summary.recording = recording
+    #expect(ExitCode(summary) == .inputOutput)
+    let last = StreamReport.lines(summary).last ?? ""
+    #expect(last.contains("the recording stays unfinished at the server") == (recording == .unfinished))
+    #expect(last.contains("the recording counts as complete at the server") == (recording == .complete))
+    let json = StreamReport.jsonLine(.ended(summary), levels: [], time: "t")
+    #expect(json.contains(#""recording":"\#(recording?.rawValue ?? "")""#) == (recording != nil), "\(json)")
   }
 
   @Test("heartbeats are not counted as frames")

@@ -192,6 +192,34 @@ struct BacklogResumptionTests: BacklogSuite {
     }
   }
 
+  // MARK: A source that has failed
+
+  @Test("a stretch whose source failed stays unfinished at the server, although another run sends it")
+  func cutOff() throws {
+    let isAway = Lock(true)
+    let peer = try ResumableServer { _, _ in isAway.withLock { $0 } ? .close : .proper }
+    try withSession { session throws in
+      let configuration = LiveStreamConfiguration(request: UploadRequest(url: "\(peer.url)/x.bin"))
+      let (source, events) = (try PushedSource(), try EventLog<LiveStreamEvent>())
+      let streamer = try LiveStreamer(source, configuration: configuration, session: session, spool: try spool())
+      streamer.start { events.append($0) }
+      try source.push(patternBytes(pattern, 0, 1000))
+      try source.fail(LiveStreamError(.source, "reset"))
+      source.stop()
+      try events.first("the outage") { if case .outage = $0 { true } else { false } }
+      streamer.cancel()
+      try events.first("the end of the stream") { if case .ended = $0 { true } else { false } }
+      isAway.withLock { $0 = false }
+      let sent = try send(session)
+      #expect(Self.counts(sent) == (1, 1, 0))
+      let recordings = sent.compactMap { event -> RecordingState? in
+        if case .stream(_, .ended(let summary)) = event { summary.recording } else { nil }
+      }
+      #expect(recordings == [.unfinished])
+    }
+    #expect(!peer.upload(0).isComplete && peer.upload(0).bytes == patternBytes(pattern, 0, 1000))
+  }
+
   // MARK: Upload resources and pauses
 
   /// Captures these bytes of the stretch into a new upload resource, and stops when its server has them.

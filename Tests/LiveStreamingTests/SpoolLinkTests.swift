@@ -13,9 +13,10 @@ import Testing
 @Suite("A stream's notes in its spool")
 struct SpoolLinkTests {
   private static func text(
-    upload: ResumeData? = nil, acknowledged: UInt64? = nil, description: String? = nil
+    upload: ResumeData? = nil, acknowledged: UInt64? = nil, description: String? = nil, isCutOff: Bool = false
   ) -> String {
     var resumption = StretchResumption()
+    resumption.isCutOff = isCutOff
     (resumption.upload, resumption.acknowledged, resumption.description) = (upload, acknowledged, description)
     return resumption.text
   }
@@ -66,6 +67,9 @@ struct SpoolLinkTests {
     link.noteReleased(upTo: 13)
     link.note(description: "two")
     check(Self.text(acknowledged: 13, description: "two"), 2, "both")
+    link.noteCutOff()
+    link.noteCutOff()
+    check(Self.text(acknowledged: 13, description: "two", isCutOff: true), 3, "a source that failed")
     #expect(link.notSynchronized(upTo: 150) == 50 && link.notSynchronized(upTo: 80) == 0)
   }
 

@@ -32,6 +32,7 @@ struct StretchDescriptionTests {
     // Structured fields can contain integers of 15 digits.
     if random.chance(50) { resumption.acknowledged = [0, 1, 999_999_999_999_999].randomElement(using: &random)! }
     if random.chance(50) { resumption.description = "type=live, rate=\(random.next())" }
+    resumption.isCutOff = random.chance(50)
     #expect(StretchResumption(resumption.text) == resumption, "\(seed)")
   }
 

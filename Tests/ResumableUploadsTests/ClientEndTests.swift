@@ -368,4 +368,62 @@ import Testing
     client.answer(204, ["Upload-Offset": "200", "Upload-Complete": "?1"])
     #expect(client.next == "CREATE" && client.machine.base == 200)
   }
+
+  // MARK: A source that fails
+
+  @Test("an upload whose source failed stays incomplete when the server has every byte")
+  func cutOff() {
+    var client = ClientScript.created(500)
+    client.send(upTo: 300)
+    client.supply = Supply(oldest: 0, head: 700, isFinished: true, isCutOff: true)
+    client.answer(204)
+    #expect(client.next == "PATCH 300" && client.fields["Upload-Complete"] == "?0")
+    client.sendAll()
+    client.answer(204)
+    #expect(client.next == "left incomplete" && client.machine.acknowledged == 700)
+    #expect(client.machine.uploadURL == ClientScript.upload && !client.machine.isForgotten)
+  }
+
+  @Test(
+    "an offset that only HEAD has reported is confirmed before the upload stays incomplete",
+    arguments: [nil, "min-append-size=50"])
+  func cutOffAfterLoss(_ limits: String?) {
+    var client = ClientScript.created(500, limits: limits)
+    client.sendAll()
+    client.supply = Supply(oldest: 0, head: 500, isFinished: true, isCutOff: true)
+    client.lose()
+    client.answer(204, ["Upload-Offset": "500", "Upload-Complete": "?0"])
+    if limits == nil {
+      #expect(client.next == "PATCH 500" && client.maximum == 0 && client.fields["Upload-Complete"] == "?0")
+      client.answer(204)
+    } else {
+      #expect(client.next == "HEAD")
+      client.answer(204, ["Upload-Offset": "500", "Upload-Complete": "?0"])
+    }
+    #expect(client.next == "left incomplete" && client.machine.acknowledged == 500)
+  }
+
+  @Test("the last bytes of a failed source complete the upload only if the server accepts no smaller append")
+  func cutOffBelowMinimum() {
+    var client = ClientScript.created(100, limits: "min-append-size=50")
+    client.sendAll()
+    client.supply = Supply(oldest: 0, head: 130, isFinished: true, isCutOff: true)
+    client.answer(204)
+    #expect(client.next == "PATCH 100" && client.maximum == 30 && client.fields["Upload-Complete"] == "?1")
+  }
+
+  @Test("where parts are joined, a failed source whose last bytes are lost also leaves the upload incomplete")
+  func cutOffInGap() {
+    var client = ClientScript.live(500) { $0.streamID = "s" }
+    client.start()
+    client.answer(201, ["Stream-ID": "s"], location: ClientScript.upload)
+    client.send(upTo: 200)
+    client.lose()
+    client.supply = Supply(oldest: 500, head: 500, isFinished: true, isCutOff: true)
+    client.answer(204, ["Upload-Offset": "200"])
+    #expect(client.next == "PATCH 200" && client.fields["Upload-Complete"] == "?0")
+    client.answer(204)
+    #expect(client.next == "left incomplete" && client.machine.acknowledged == 500)
+    #expect(client.machine.takeNotes().contains(.gap(from: 200, to: 500, isServersFault: false)))
+  }
 }

@@ -78,7 +78,7 @@ import Testing
         if request.purpose == .creation { acknowledged = machine.base }
       case .awaitBytes(let end): awaited = end
       case .wait: waits = true
-      case .completed, .fail, .unsupported: outcome = action
+      case .completed, .leftIncomplete, .fail, .unsupported: outcome = action
       }
     }
 

@@ -155,6 +155,7 @@ struct ClientScript {
     case .none: return "none"
     case .wait: return "wait"
     case .completed: return "completed"
+    case .leftIncomplete: return "left incomplete"
     }
   }
   /// The most bytes that the request may carry: 0 for empty content, nil for no request or no limit.

@@ -78,7 +78,7 @@ struct ModelWorld {
     case .send(let request): send(request)
     case .awaitBytes(let offset): awaited = offset
     case .wait: waits = true
-    case .completed, .fail, .unsupported:
+    case .completed, .leftIncomplete, .fail, .unsupported:
       log("client is at its end: \(action)")
       outcome = action
     }

@@ -105,6 +105,8 @@ package struct Supply: Equatable, Sendable {
   package var head: UInt64
   /// Whether `head` is the end of the stream.
   package var isFinished: Bool
+  /// Whether the stream ends at `head` only because its source failed. No upload resource is completed there.
+  package var isCutOff: Bool
   /// Where to begin when the next bytes to send are gone: slightly behind `oldest`, so that the buffer does not discard
   /// these bytes as well before they are sent.
   package var restart: UInt64
@@ -115,9 +117,10 @@ package struct Supply: Equatable, Sendable {
   package var pausesAtHead: Bool
 
   package init(
-    oldest: UInt64, head: UInt64, isFinished: Bool, restart: UInt64? = nil, pause: Range<UInt64>? = nil,
-    pausesAtHead: Bool = false
+    oldest: UInt64, head: UInt64, isFinished: Bool, isCutOff: Bool = false, restart: UInt64? = nil,
+    pause: Range<UInt64>? = nil, pausesAtHead: Bool = false
   ) {
+    self.isCutOff = isCutOff
     self.pause = pause
     self.pausesAtHead = pausesAtHead
     self.oldest = oldest

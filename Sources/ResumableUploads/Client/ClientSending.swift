@@ -94,7 +94,9 @@ extension UploadClientStateMachine {
       }
       maximum = min(maximum ?? .max, room)
     }
-    if supply.isFinished, available <= maximum ?? .max {
+    if isDone, supply.isCutOff { return leaveIncomplete(supply) }
+    // Only a completing append may be smaller than the server's minimum, and no byte is dropped to avoid it.
+    if supply.isFinished, available <= maximum ?? .max, !supply.isCutOff || available < least {
       return send(Append(start: resource.offset, completes: true), maximum: available)
     }
     if let maximum, maximum < least {
@@ -142,6 +144,16 @@ extension UploadClientStateMachine {
     return detour(200)
   }
 
+  /// The server has every byte that can be sent, and the stream has no end, because its source failed.
+  private mutating func leaveIncomplete(_ supply: Supply) -> Action {
+    // HEAD has reported the offset, and must be right before the bytes are released.
+    guard resource.offset <= acknowledged else { return awaitBytes(upTo: resource.offset) }
+    if resource.offset < supply.head { noteLastGap(supply) }
+    acknowledge(upTo: supply.head)
+    state = .ended
+    return .leftIncomplete
+  }
+
   mutating func send(_ append: Append, maximum: UInt64?) -> Action {
     guard let value = UploadFields.value(append.start - base) else {
       return fail(.tooLarge(limit: 999_999_999_999_999))
@@ -178,6 +190,7 @@ extension UploadClientStateMachine {
   /// The upload resource ends before the stream, which continues in a new one.
   mutating func endPart(_ reason: PartEnd, _ supply: Supply) -> Action {
     parts.end = reason
+    if supply.isCutOff, endsInGap(supply) { return leaveIncomplete(supply) }
     // If the server joins parts by itself, a part must not be completed. Any other server keeps a part only if it is
     // complete.
     if !server.joinsParts && reason != .gone || endsInGap(supply) {
@@ -195,11 +208,16 @@ extension UploadClientStateMachine {
 
   /// The upload resource is complete, and no byte that could follow it is kept.
   mutating func completeBeforeGap(_ supply: Supply) -> Action {
+    noteLastGap(supply)
+    return complete(upTo: supply.head)
+  }
+
+  /// None of the stream's remaining bytes are kept.
+  private mutating func noteLastGap(_ supply: Supply) {
     let isServersFault = parts.end == .serverWentBack || supply.oldest <= highWater.acknowledged
     noteGap(
       from: max(highWater.reported, acknowledged), to: supply.head, pause: supply.pause,
       serversFaultBefore: isServersFault ? highWater.acknowledged : 0)
-    return complete(upTo: supply.head)
   }
 
   mutating func beginPart(_ supply: Supply) -> Action {

@@ -85,6 +85,8 @@ package struct UploadClientStateMachine: Sendable {
     case unsupported(String)
     /// The server has the whole stream.
     case completed
+    /// The server has every byte of a stream whose source failed. The upload resource stays incomplete.
+    case leftIncomplete
     case fail(ClientFailure)
   }
 
