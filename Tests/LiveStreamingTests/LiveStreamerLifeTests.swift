@@ -404,6 +404,25 @@ struct LiveStreamerLifeTests {
     }
   }
 
+  @Test(
+    "a server that reads everything and never answers has acknowledged a plain stream, and no byte of an upload",
+    arguments: [LiveStreamConfiguration.ResumableUse.never, .auto])
+  func silentEnd(_ use: LiveStreamConfiguration.ResumableUse) throws {
+    let server = try ResumableServer { request, _ in
+      let isPlain = request.method == "POST" && request.head["Upload-Complete"] == nil
+      return request.method == "PATCH" || isPlain ? .silent : .proper
+    }
+    try withSession { session throws in
+      let source = try PushedSource()
+      let stream = try RunningStream(source, session, server) { $0.resumable = use }
+      try source.push([UInt8](repeating: 1, count: 1000))
+      stream.streamer.finish(within: .seconds(1))
+      let summary = try stream.summary()
+      #expect(summary.error?.kind == .unfinished)
+      #expect(summary.progress.unsent == (use == .never ? 0 : 1000))
+    }
+  }
+
   private final class BrokenSource: StreamSource {
     func start(into producer: consuming CircularBuffer.Producer, context: SourceContext) throws(LiveStreamError) {
       throw LiveStreamError(.source, "no such microphone")
