@@ -46,7 +46,8 @@ public struct SourceContext: Sendable {
   public let overflow: OverflowPolicy
   /// Reports an event. Any thread.
   public let report: @Sendable (SourceEvent) -> Void
-  /// Reports why the source ends before it was stopped. Any thread. The stream still sends the buffered bytes.
+  /// Reports why the source ends before it was stopped. Any thread, before the source finishes its producer. The stream
+  /// still sends the buffered bytes, and leaves an upload resource incomplete.
   public let fail: @Sendable (LiveStreamError) -> Void
 }
 

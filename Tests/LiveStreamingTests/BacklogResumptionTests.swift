@@ -194,21 +194,26 @@ struct BacklogResumptionTests: BacklogSuite {
 
   // MARK: A source that has failed
 
+  /// Captures 1000 bytes from a source that fails, and stops when the server is away.
+  private func captureFailure(_ session: UploadSession, _ peer: ResumableServer) throws {
+    let configuration = LiveStreamConfiguration(request: UploadRequest(url: "\(peer.url)/x.bin"))
+    let (source, events) = (try PushedSource(), try EventLog<LiveStreamEvent>())
+    let streamer = try LiveStreamer(source, configuration: configuration, session: session, spool: try spool())
+    streamer.start { events.append($0) }
+    try source.push(patternBytes(pattern, 0, 1000))
+    try source.fail(LiveStreamError(.source, "reset"))
+    source.stop()
+    try events.first("the outage") { if case .outage = $0 { true } else { false } }
+    streamer.cancel()
+    try events.first("the end of the stream") { if case .ended = $0 { true } else { false } }
+  }
+
   @Test("a stretch whose source failed stays unfinished at the server, although another run sends it")
   func cutOff() throws {
     let isAway = Lock(true)
     let peer = try ResumableServer { _, _ in isAway.withLock { $0 } ? .close : .proper }
     try withSession { session throws in
-      let configuration = LiveStreamConfiguration(request: UploadRequest(url: "\(peer.url)/x.bin"))
-      let (source, events) = (try PushedSource(), try EventLog<LiveStreamEvent>())
-      let streamer = try LiveStreamer(source, configuration: configuration, session: session, spool: try spool())
-      streamer.start { events.append($0) }
-      try source.push(patternBytes(pattern, 0, 1000))
-      try source.fail(LiveStreamError(.source, "reset"))
-      source.stop()
-      try events.first("the outage") { if case .outage = $0 { true } else { false } }
-      streamer.cancel()
-      try events.first("the end of the stream") { if case .ended = $0 { true } else { false } }
+      try captureFailure(session, peer)
       isAway.withLock { $0 = false }
       let sent = try send(session)
       #expect(Self.counts(sent) == (1, 1, 0))
