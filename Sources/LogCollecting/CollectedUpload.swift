@@ -55,6 +55,8 @@ final class CollectedUpload: RecordingHolder, Exchange {
 
   /// Whether the handler has requested bytes.
   private var isAccepted = false
+  /// Where the place ends that ``findPlace(upTo:in:)`` has found, in offsets of the upload.
+  private var placeEnd: UInt64 = 0
   /// Called when the handler requests bytes, or at the end.
   private var waiting: ((Outcome) -> Void)?
   /// The response of the handler.
@@ -128,6 +130,68 @@ final class CollectedUpload: RecordingHolder, Exchange {
   func move(to streamStart: UInt64, at offset: UInt64) {
     skip(to: offset)
     origin.streamStart = streamStart
+  }
+
+  /// Continues at a later offset, and leaves the recording of the bytes before it to the other uploads.
+  private func leave(for offset: UInt64) {
+    park()
+    makeHandler()?.end(.leave, for: self)
+    skip(to: offset)
+  }
+
+  /// Where the next bytes of the upload belong.
+  enum Place: Equatable {
+    /// In the recording that ``open(_:)`` opens. It takes ``room`` bytes.
+    case recording
+    /// Closed recordings contain all of them.
+    case closedRecordings
+    /// In the next part, which begins after the growing recording was closed: ``closeRecording()``.
+    case nextPart
+    case unknown(Outcome)
+  }
+
+  /// How many bytes the recording takes.
+  var room: UInt64 { placeEnd - min(placeEnd, offset) }
+
+  /// Passes over bytes that closed recordings of the stream contain, and finds the place of those behind them.
+  ///
+  /// A server would tell its client where to continue, but a server with a log has acknowledged these bytes.
+  ///
+  /// - Parameter end: the end of the bytes that have arrived.
+  func findPlace(upTo end: UInt64, in store: FileStore) -> Place {
+    if isAccepted, offset < placeEnd { return .recording }
+    let stored: StoredRanges
+    do throws(SystemError) {
+      guard try store.admits(origin.owner, to: name) else {
+        // The recordings contain nothing of it. It is refused when it opens one.
+        placeEnd = .max
+        return .recording
+      }
+      stored = try store.storedRanges(of: name)
+    } catch {
+      return .unknown(judge(error))
+    }
+    let (position, streamEnd) = (origin.streamStart + offset, origin.streamStart + max(offset, end))
+    // The recording of its last bytes was closed.
+    if hasBegun, stored.isClosed(before: position) { leave(for: offset) }
+    let next = stored.firstUnclosed(from: position)
+    if next > position {
+      if hasBegun, stored.isGrowing(at: position) { return .nextPart }
+      leave(for: min(next, streamEnd) - origin.streamStart)
+      if next >= streamEnd { return .closedRecordings }
+    } else if position == streamEnd, offset > 0, !hasBegun, stored.isClosed(before: position) {
+      return .closedRecordings
+    }
+    // An end without bytes closes nothing.
+    if next < streamEnd, !stored.hasPlace(at: next) { return .nextPart }
+    placeEnd = stored.limit(from: next) - origin.streamStart
+    return .recording
+  }
+
+  /// Closes the growing recording of the stream, so that the bytes of this upload begin the next part.
+  func closeRecording() {
+    park()
+    registry.closeMisplaced(name, for: owner)
   }
 
   /// Opens the recording, so that bytes can be stored from ``offset`` on.
@@ -309,9 +373,7 @@ final class CollectedUpload: RecordingHolder, Exchange {
   func overtaken() {
     var event = ServerEvent(.interrupted, peer: Self.address, reason: Deactivation.overtaken.description)
     (event.stream, event.offset) = (origin.streamID, origin.streamStart + offset)
-    park()
-    makeHandler()?.end(.leave, for: self)
-    skip(to: offset)
+    leave(for: offset)
     emit(event)
   }
 

@@ -192,19 +192,50 @@ final class StreamLane {
       if entry.count == repeated { return finish(item, entry) }
       upload.skip(to: upload.offset)
     }
-    upload.open { [self] outcome in
-      guard outcome == .done else { return ended(outcome, item) }
-      store(item, entry)
+    storeRest(item, entry)
+  }
+
+  /// Stores the bytes of the message that closed recordings of the stream do not contain.
+  ///
+  /// - Parameter hasClosed: whether the growing recording was closed because they have no place in it.
+  private func storeRest(_ item: Item, _ entry: LogEntry, hasClosed: Bool = false) {
+    let upload = item.upload
+    // The place of the bytes depends on how that ends.
+    let waits = collection.registry.waits(for: name) { [self] in storeRest(item, entry, hasClosed: hasClosed) }
+    if waits { return }
+    switch upload.findPlace(upTo: entry.end, in: collection.store) {
+    case .recording:
+      upload.open { [self] outcome in
+        guard outcome == .done else { return ended(outcome, item) }
+        store(item, entry)
+      }
+    case .closedRecordings: finish(item, entry)
+    case .nextPart where hasClosed: ended(.later("its growing recording cannot be closed"), item)
+    case .nextPart:
+      guard collection.isCovered(upload) else { return awaitCheckpoint() }
+      collection.touched(upload)
+      upload.closeRecording()
+      storeRest(item, entry, hasClosed: true)
+    case .unknown(let outcome): ended(outcome, item)
     }
+  }
+
+  /// Waits for a checkpoint before a recording is closed. Otherwise the next collector could find a final recording
+  /// whose bytes it reads again.
+  private func awaitCheckpoint() {
+    (isBusy, awaitsCheckpoint) = (false, true)
+    setAside()
+    collection.laneRests()
   }
 
   private func store(_ item: Item, _ entry: LogEntry) {
     let upload = item.upload
     collection.stored(upload)
     let repeated = Int(clamping: upload.offset - min(upload.offset, entry.offset))
-    let bytes = item.message.content.payload.dropFirst(repeated)
+    let bytes = item.message.content.payload.dropFirst(repeated).prefix(Int(clamping: upload.room))
     if !bytes.isEmpty, case let outcome = upload.keep(bytes), outcome != .done { return ended(outcome, item) }
     if let text = item.message.content["Stream-Description"], entry.offset > 0 { upload.describe(text) }
+    guard upload.offset >= entry.end else { return storeRest(item, entry) }
     guard entry.isComplete else { return finish(item, entry) }
     // A log that has lost messages may end the upload before bytes that are stored already.
     upload.complete(sha256: upload.offset == entry.end ? entry.sha256 : nil) { [self] outcome in
@@ -219,12 +250,7 @@ final class StreamLane {
   private func finish(_ item: Item, _ entry: LogEntry) {
     let upload = item.upload
     let ends = entry.deactivation == .expired || entry.deactivation == .interrupted
-    guard !ends || collection.isCovered(upload) else {
-      // Otherwise the next collector could find a final recording whose bytes it reads again.
-      (isBusy, awaitsCheckpoint) = (false, true)
-      setAside()
-      return collection.laneRests()
-    }
+    guard !ends || collection.isCovered(upload) else { return awaitCheckpoint() }
     upload.appliedSequence = item.message.sequence
     switch entry.deactivation {
     case nil: break

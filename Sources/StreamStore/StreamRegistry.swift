@@ -107,7 +107,7 @@ package final class StreamRegistry {
   }
 
   /// Whether `action` will be called later, because the stream is being completed or removed at the moment.
-  func waits(for name: StreamName, _ action: @escaping () -> Void) -> Bool {
+  package func waits(for name: StreamName, _ action: @escaping () -> Void) -> Bool {
     removals.waits(for: name, action) || finishing.waits(for: name, action)
   }
 
@@ -294,10 +294,7 @@ package final class StreamRegistry {
   /// Closes a recording with bytes that the disk refused, so that the stream continues in the next part. See
   /// ``waits(for:_:)``.
   func closeDistrusted(_ name: StreamName, for owner: UploadOwner?) {
-    guard distrusted[name] != nil, workers[name] == nil, !finishing.contains(name) else { return }
-    holders.removeValue(forKey: name)?.lostRecording()
-    unattended[name] = nil
-    close(name, for: owner)
+    if distrusted[name] != nil { closeHeld(name, for: owner) }
   }
 
   // MARK: Gaps
@@ -305,10 +302,24 @@ package final class StreamRegistry {
   /// Closes a recording that may not get another hole, so that the stream continues in the next part. See
   /// ``waits(for:_:)``.
   func closeFull(_ name: StreamName, for owner: UploadOwner?) {
+    closeHeld(name, for: owner, because: "it has as many gaps as a recording may have (\(maximumGapLines))")
+  }
+
+  // MARK: Overlaps
+
+  /// Closes a recording because the next bytes of the stream have no place in it, so that the stream continues in the
+  /// next part. See ``waits(for:_:)``.
+  package func closeMisplaced(_ name: StreamName, for owner: UploadOwner?) {
+    takeOver(name)
+    closeHeld(name, for: owner, because: "the next bytes of the stream have no place in it")
+  }
+
+  /// Closes a recording although uploads may continue it.
+  private func closeHeld(_ name: StreamName, for owner: UploadOwner?, because cause: String? = nil) {
     guard workers[name] == nil, !finishing.contains(name) else { return }
     holders.removeValue(forKey: name)?.lostRecording()
     unattended[name] = nil
-    close(name, for: owner, because: "it has as many gaps as a recording may have (\(maximumGapLines))")
+    close(name, for: owner, because: cause)
   }
 
   // MARK: Silence
