@@ -235,7 +235,8 @@ final class StreamLane {
     let bytes = item.message.content.payload.dropFirst(repeated).prefix(Int(clamping: upload.room))
     if !bytes.isEmpty, case let outcome = upload.keep(bytes), outcome != .done { return ended(outcome, item) }
     if let text = item.message.content["Stream-Description"], entry.offset > 0 { upload.describe(text) }
-    guard upload.offset >= entry.end else { return storeRest(item, entry) }
+    // If closed recordings contain the bytes behind those of the upload, the stream does not end with it.
+    guard upload.offset >= entry.end, upload.room > 0 || !entry.isComplete else { return storeRest(item, entry) }
     guard entry.isComplete else { return finish(item, entry) }
     // A log that has lost messages may end the upload before bytes that are stored already.
     upload.complete(sha256: upload.offset == entry.end ? entry.sha256 : nil) { [self] outcome in

@@ -10,7 +10,7 @@ package struct StoredRanges: Equatable, Sendable {
   private let holes: [Range<UInt64>]
 
   init(closed: [Range<UInt64>], growing: Range<UInt64>? = nil, holes: [Range<UInt64>] = []) {
-    (self.closed, self.growing, self.holes) = (closed.merged(), growing, holes)
+    (self.closed, self.growing, self.holes) = (closed.merged(), growing, holes.merged())
   }
 
   /// The first offset from this one on whose byte is in no closed recording.

@@ -18,6 +18,16 @@ final class CollectRig {
 
     """
 
+  /// The head of a live WAV stream, whose sizes are unknown.
+  static let wavHead: [UInt8] = {
+    func little(_ number: Int, _ count: Int) -> [UInt8] {
+      (0..<count).map { UInt8(truncatingIfNeeded: number >> (8 * $0)) }
+    }
+    var head = Array("RIFF".utf8) + [255, 255, 255, 255] + Array("WAVEfmt ".utf8) + little(16, 4) + little(1, 2)
+    head += little(1, 2) + little(48_000, 4) + little(96_000, 4) + little(2, 2) + little(16, 2)
+    return head + Array("data".utf8) + [255, 255, 255, 255]
+  }()
+
   let broker = try! TestBroker()
   private let scratch: TemporaryDirectory
   private let reference: TemporaryDirectory

@@ -33,18 +33,8 @@ struct CollectTests {
       owner = ["alice", "bob"][number % 2]
       let pattern = OffsetPattern(seed: UInt64(number))
       let bytes = (0..<UInt64(300_000)).map { pattern[$0] }
-      content = path.hasSuffix(".wav") ? Self.wavHead + bytes : bytes
+      content = path.hasSuffix(".wav") ? CollectRig.wavHead + bytes : bytes
     }
-
-    /// The head of a live stream, whose sizes are unknown.
-    private static let wavHead: [UInt8] = {
-      func little(_ number: Int, _ count: Int) -> [UInt8] {
-        (0..<count).map { UInt8(truncatingIfNeeded: number >> (8 * $0)) }
-      }
-      var head = Array("RIFF".utf8) + [255, 255, 255, 255] + Array("WAVEfmt ".utf8) + little(16, 4) + little(1, 2)
-      head += little(1, 2) + little(48_000, 4) + little(96_000, 4) + little(2, 2) + little(16, 2)
-      return head + Array("data".utf8) + [255, 255, 255, 255]
-    }()
   }
 
   private struct Upload {
