@@ -173,7 +173,7 @@ final class CollectedUpload: RecordingHolder, Exchange {
     }
     let (position, streamEnd) = (origin.streamStart + offset, origin.streamStart + max(offset, end))
     // The recording of its last bytes was closed.
-    if hasBegun, stored.isClosed(before: position) { leave(for: offset) }
+    if hasBegun, offset > segmentStart, stored.isClosed(before: position) { leave(for: offset) }
     let next = stored.firstUnclosed(from: position)
     if next > position {
       if hasBegun, stored.isGrowing(at: position) { return .nextPart }
