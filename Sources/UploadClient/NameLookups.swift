@@ -29,15 +29,13 @@ final class NameLookups {
     defer { for descriptor in opened { close(descriptor) } }
     do throws(SystemError) {
       for _ in 0..<3 {
-        opened.append(try retryingInterrupts("looking up a name") { socket(AF_UNIX, lookupProbe, 0) })
+        opened.append(try retryingInterrupts("looking up a name") { open("/dev/null", O_RDONLY | O_CLOEXEC) })
       }
       return nil
     } catch {
       return error.isTemporary ? error : nil
     }
   }
-
-  private static let lookupProbe = Int32(SOCK_STREAM.rawValue | SOCK_CLOEXEC.rawValue)
 
   /// Whether a new lookup may begin. If so, it does.
   func begin() -> Bool {

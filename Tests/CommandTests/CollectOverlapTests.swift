@@ -36,7 +36,7 @@ struct CollectOverlapTests {
     init(_ id: String, _ format: Format) {
       (self.id, self.format) = (id, format)
       let head = format == .wav ? CollectRig.wavHead : []
-      content = head + OffsetPattern(seed: 3)[offsets: head.count..<4000]
+      content = head + OffsetPattern(seed: 3)[head.count..<4000]
     }
 
     /// Begins an upload with these bytes. Returns its location.
