@@ -186,7 +186,8 @@ package struct DownloadStateMachine: Equatable {
     (tag, modified) = (response["ETag"], response["Last-Modified"])
     endsWithConnection = response["Transfer-Encoding"] == nil && stated == nil
     obstacle =
-      isContinued ? (validator == nil ? .unknown : reason == .ignored ? .ignored : nil)
+      isContinued
+      ? (validator == nil ? .unknown : reason == .ignored ? .ignored : nil)
       : isUnidentified ? .unidentified : .ignored
     return .content(from: 0, reason: reason)
   }

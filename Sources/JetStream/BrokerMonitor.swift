@@ -7,7 +7,8 @@ internal import Glibc
 public struct BrokerMonitor: Sendable, Equatable {
   /// As it was given.
   public let url: String
-  private let varz: String
+  /// The URL of the document that ``ask(authorityFile:)`` requests.
+  let document: String
 
   /// Creates the description of a monitoring port.
   ///
@@ -31,7 +32,7 @@ public struct BrokerMonitor: Sendable, Equatable {
     guard curl_url_get(parts, CURLUPART_URL, &whole, 0) == CURLUE_OK, let whole else { return nil }
     defer { curl_free(whole) }
     let base = String(cString: whole)
-    (self.url, varz) = (url, base + (base.hasSuffix("/") ? "varz" : "/varz"))
+    (self.url, document) = (url, base + (base.hasSuffix("/") ? "varz" : "/varz"))
   }
 
   /// The limits for connecting and for the whole request, in milliseconds.
@@ -48,7 +49,7 @@ public struct BrokerMonitor: Sendable, Equatable {
     defer { curl_easy_cleanup(easy) }
     var answer: [UInt8] = []
     let result = withUnsafeMutablePointer(to: &answer) { answer in
-      _ = sluice_setopt_string(easy, CURLOPT_URL, varz)
+      _ = sluice_setopt_string(easy, CURLOPT_URL, document)
       _ = sluice_setopt_string(easy, CURLOPT_PROTOCOLS_STR, "http,https")
       // Brokers are never queried through a proxy, whatever the environment specifies.
       _ = sluice_setopt_string(easy, CURLOPT_NOPROXY, "*")

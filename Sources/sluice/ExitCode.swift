@@ -45,7 +45,8 @@ enum ExitCode: Int32, CaseIterable {
     case .noDevice: "a device or file does not exist or cannot be read"
     case .unavailable:
       "the server could not be reached or stopped answering, or the address to listen on is not available"
-    case .inputOutput: "reading, writing, capturing or opening a connection failed on this machine, or the output file exists"
+    case .inputOutput:
+      "reading, writing, capturing or opening a connection failed on this machine, or the output file exists"
     case .busy: "another process uses the spool (`spool drain` has sent the other streams)"
     case .protocolBroken: "the server broke the protocol or does not support the stream, or the URL does not exist"
     case .notPermitted: "the server or this machine does not permit it"

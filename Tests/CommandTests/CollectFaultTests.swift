@@ -172,14 +172,7 @@ struct CollectFaultTests {
     }
     let more = ["Upload-Complete: ?1", "Upload-Offset: 5", "Content-Type: application/partial-upload"]
     #expect(try rig.send(.log, "PATCH", location, owner: "alice", more, Array(" world".utf8)).status == 201)
-    // More messages than a collector requests at once.
-    for number in 0..<100 {
-      let lines = ["Upload-Complete: ?1", "Stream-ID: b\(number)"]
-      #expect(try rig.send(.log, "POST", "/x", owner: "alice", lines, Array("\(number)".utf8)).status == 201)
-    }
-    try waitUntil("the other streams are collected") {
-      (0..<100).allSatisfy { access("\(directory.path)/x-b\($0).bin", F_OK) == 0 }
-    }
+    try collectOthers(rig)
     #expect(try directory.contents("x-a.part") == Array("hellonever sent".utf8))
     #expect(unlink(log) == 0)
     try rig.restart(0, SIGTERM)
@@ -187,6 +180,17 @@ struct CollectFaultTests {
     #expect(try directory.contents("x-a.bin") == Array("hello world".utf8))
     for number in 0..<100 { #expect(try directory.contents("x-b\(number).bin") == Array("\(number)".utf8)) }
     #expect(rig.output.allSatisfy { !$0.contains("\"event\":\"refused\"") }, "\(rig.output)")
+  }
+
+  /// Sends more streams than a collector requests messages at once, and waits until it has collected them.
+  private func collectOthers(_ rig: CollectRig) throws {
+    for number in 0..<100 {
+      let lines = ["Upload-Complete: ?1", "Stream-ID: b\(number)"]
+      #expect(try rig.send(.log, "POST", "/x", owner: "alice", lines, Array("\(number)".utf8)).status == 201)
+    }
+    try waitUntil("the other streams are collected") {
+      (0..<100).allSatisfy { access("\(rig.directories[0].path)/x-b\($0).bin", F_OK) == 0 }
+    }
   }
 
   @Test(
@@ -213,14 +217,7 @@ struct CollectFaultTests {
     #expect(stored == Array((kills == 1 ? "hellonever sent" : "hello").utf8))
     let more = ["Upload-Complete: ?1", "Upload-Offset: 5", "Content-Type: application/partial-upload"]
     #expect(try rig.send(.log, "PATCH", location, owner: "alice", more, Array(" world".utf8)).status == 201)
-    // More messages than a collector requests at once.
-    for number in 0..<100 {
-      let lines = ["Upload-Complete: ?1", "Stream-ID: b\(number)"]
-      #expect(try rig.send(.log, "POST", "/x", owner: "alice", lines, Array("\(number)".utf8)).status == 201)
-    }
-    try waitUntil("the other streams are collected") {
-      (0..<100).allSatisfy { access("\(directory.path)/x-b\($0).bin", F_OK) == 0 }
-    }
+    try collectOthers(rig)
     #expect(try directory.contents("x-a.part") == stored)
     #expect(rmdir(folder) == 0)
     try rig.restart(0, SIGTERM)
