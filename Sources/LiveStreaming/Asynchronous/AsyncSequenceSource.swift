@@ -25,8 +25,6 @@ final class AsyncSequenceSource<Sequence: AsyncSequence & Sendable>: StreamSourc
           guard await written.write(bytes(element)) else { return }
         }
         written.end(nil)
-      } catch is CancellationError where Task.isCancelled {
-        // The source was stopped, and needs no other end.
       } catch {
         written.end(LiveStreamError(.source, "the sequence of bytes failed: \(error)"))
       }
@@ -35,7 +33,8 @@ final class AsyncSequenceSource<Sequence: AsyncSequence & Sendable>: StreamSourc
   }
 
   func stop() {
-    reader.withLock { $0.take() }?.cancel()
+    // Comes first, so that the error with which a sequence may answer the cancellation is no failure of the source.
     written.stop()
+    reader.withLock { $0.take() }?.cancel()
   }
 }
