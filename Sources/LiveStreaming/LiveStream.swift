@@ -389,6 +389,8 @@ final class LiveStream: @unchecked Sendable {
     // After the events that the source has reported so far.
     loop.execute { [self] in
       guard let spool else { return conclude(error, resumeData) }
+      // The stream may have ended before it heard of the failure.
+      if live.failure.error != nil { spool.noteCutOff() }
       end(spool, isDelivered: error == nil || isAbandoned) { [self] in conclude(error, resumeData) }
     }
   }

@@ -195,25 +195,35 @@ struct BacklogResumptionTests: BacklogSuite {
   // MARK: A source that has failed
 
   /// Captures 1000 bytes from a source that fails, and stops when the server is away.
-  private func captureFailure(_ session: UploadSession, _ peer: ResumableServer) throws {
+  ///
+  /// - Parameter endsAtOnce: whether the stream ends before it hears of the failure.
+  private func captureFailure(_ session: UploadSession, _ peer: ResumableServer, endsAtOnce: Bool) throws {
     let configuration = LiveStreamConfiguration(request: UploadRequest(url: "\(peer.url)/x.bin"))
     let (source, events) = (try PushedSource(), try EventLog<LiveStreamEvent>())
     let streamer = try LiveStreamer(source, configuration: configuration, session: session, spool: try spool())
     streamer.start { events.append($0) }
     try source.push(patternBytes(pattern, 0, 1000))
-    try source.fail(LiveStreamError(.source, "reset"))
-    source.stop()
+    let failure = LiveStreamError(.source, "reset")
+    if !endsAtOnce {
+      try source.fail(failure)
+      source.stop()
+    }
     try events.first("the outage") { if case .outage = $0 { true } else { false } }
-    streamer.cancel()
+    session.loop.execute {
+      if endsAtOnce { try? source.fail(failure) }
+      streamer.cancelNow()
+    }
     try events.first("the end of the stream") { if case .ended = $0 { true } else { false } }
   }
 
-  @Test("a stretch whose source failed stays unfinished at the server, although another run sends it")
-  func cutOff() throws {
+  @Test(
+    "a stretch whose source failed stays unfinished at the server, although another run sends it",
+    arguments: [false, true])
+  func cutOff(endsAtOnce: Bool) throws {
     let isAway = Lock(true)
     let peer = try ResumableServer { _, _ in isAway.withLock { $0 } ? .close : .proper }
     try withSession { session throws in
-      try captureFailure(session, peer)
+      try captureFailure(session, peer, endsAtOnce: endsAtOnce)
       isAway.withLock { $0 = false }
       let sent = try send(session)
       #expect(Self.counts(sent) == (1, 1, 0))
