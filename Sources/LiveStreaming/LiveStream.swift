@@ -50,7 +50,8 @@ final class LiveStream: @unchecked Sendable {
   var hasConnected = false
   /// Whether the last request has never had a connection, so that the address of the server may have changed.
   var lacksConnection = false
-  /// The reason of this machine for the last failed attempt. Nil if there was another, or after a connection.
+  /// The reason of this machine for the last failed attempt. Nil if the last attempt failed for another reason, or after
+  /// a connection.
   var machineError: SystemError?
   var isStarted = false
   var isAbandoned = false
@@ -364,10 +365,17 @@ final class LiveStream: @unchecked Sendable {
         }
       },
       fail: { [weak self, loop, failure = live?.failure] error in
-        failure?.note(error)
+        guard failure?.note(error) == true else { return }
         loop.execute { [weak self] in
-          guard let self, !machine.isEnded else { return }
-          live?.spool?.noteCutOff()
+          guard let self else { return }
+          // The summary has another error if the stream ends for another reason.
+          handler(
+            .source(
+              SourceEvent(
+                kind: "source-failed", description: "the source failed: \(error)", offset: content.newest,
+                unit: sourceUnit)))
+          // Otherwise, `end` notes it.
+          if !machine.isEnded { live?.spool?.noteCutOff() }
         }
       })
   }

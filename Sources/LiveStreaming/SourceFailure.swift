@@ -12,5 +12,12 @@ final class SourceFailure: Sendable {
   /// The first failure. Nil if there was none.
   var error: LiveStreamError? { first.withLock { $0 } }
 
-  func note(_ error: LiveStreamError) { first.withLock { $0 = $0 ?? error } }
+  /// Returns false if there was an earlier one.
+  func note(_ error: LiveStreamError) -> Bool {
+    first.withLock { first in
+      guard first == nil else { return false }
+      first = error
+      return true
+    }
+  }
 }

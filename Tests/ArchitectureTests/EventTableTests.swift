@@ -53,6 +53,7 @@ struct EventTableTests {
       try found("kind: \"", in: "MicrophoneStreaming/MicrophoneSource.swift")
       .union(found("lost(\"", in: "MicrophoneStreaming/MicrophoneSource.swift"))
       .union(found("kind: \"", in: "LiveStreaming/HeartbeatSource.swift"))
+      .union(found("kind: \"", in: "LiveStreaming/LiveStream.swift"))
     #expect(try names(below: "## JSON lines of the command") == lines.union(sources))
   }
 

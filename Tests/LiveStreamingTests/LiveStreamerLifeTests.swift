@@ -459,13 +459,14 @@ struct LiveStreamerLifeTests {
       try withSession { session throws in
         let source = try PushedSource()
         let stream = try RunningStream(source, session, server.url)
-        let sent = reports.prefix(count).map {
+        var sent = reports.prefix(count).map {
           SourceEvent(kind: "k", description: "d", offset: 0, lost: $0.lost, skipped: $0.skipped, unit: $0.unit)
         }
         for event in sent { try source.report(event) }
         if count == 2 {
           try source.fail(LiveStreamError(.source, "unplugged"))
           try source.fail(LiveStreamError(.source, "not there"))
+          sent.append(SourceEvent(kind: "source-failed", description: "the source failed: unplugged", offset: 0))
         }
         stream.streamer.finish()
         let summary = try stream.summary()

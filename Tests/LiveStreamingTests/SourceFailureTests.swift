@@ -79,6 +79,24 @@ struct SourceFailureTests {
     #expect(bodies.all == [patternBytes(pattern, 0, 1000)])
   }
 
+  @Test("the failure is an event of its own, so it is reported even if the stream ends for another reason")
+  func reported() throws {
+    let server = try ResumableServer { _, _ in .close }
+    try withSession { session throws in
+      let source = try PushedSource()
+      let stream = try RunningStream(source, session, server)
+      try source.push([1, 2, 3])
+      for reason in ["reset", "closed"] { try source.fail(LiveStreamError(.source, reason)) }
+      source.stop()
+      try stream.waitForFailure()
+      stream.streamer.cancel()
+      let summary = try stream.summary()
+      let reports = stream.events.all.compactMap { if case .source(let event) = $0 { event } else { nil } }
+      #expect(summary.error?.kind == .cancelled)
+      #expect(reports == [SourceEvent(kind: "source-failed", description: "the source failed: reset", offset: 3)])
+    }
+  }
+
   @Test("a stream whose source ends by itself has no such state")
   func ordinaryEnd() throws {
     let server = try ResumableServer()
