@@ -124,11 +124,9 @@ enum SpoolReport {
       if let error = summary.error {
         "the backlog was sent only in part: \(error.description). \(Units.text(bytes: summary.progress.unsent)) stay in the spool."
       } else if summary.progress.lost > 0 {
-        "the backlog was sent, but \(Units.text(bytes: summary.progress.lost)) are lost"
-      } else if summary.recording == .unfinished {
-        "this part of the backlog was sent. Its recording stays unfinished at the server, because its source failed."
+        "the backlog was sent, but \(Units.text(bytes: summary.progress.lost)) are lost\(words(summary.recording))"
       } else {
-        "this part of the backlog was sent"
+        "this part of the backlog was sent\(words(summary.recording))"
       }
     case .stream(_, let event):
       switch event {
@@ -139,6 +137,15 @@ enum SpoolReport {
     case .unreadable(_, let obstacle):
       "cannot send a part of the backlog: \(obstacle). It stays in the spool. \(remedy(obstacle))"
     case .ended: nil
+    }
+  }
+
+  /// The state of the recording as a sentence of its own. Empty if the source did not fail.
+  private static func words(_ recording: RecordingState?) -> String {
+    switch recording {
+    case .unfinished?: ". Its recording stays unfinished at the server, because its source failed."
+    case .complete?: ". Its recording counts as complete at the server, although its source failed."
+    case nil: ""
     }
   }
 

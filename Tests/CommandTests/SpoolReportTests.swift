@@ -42,6 +42,26 @@ struct SpoolReportTests {
   }
 
   @Test(
+    "the report of a stretch that was sent states what the server has if its source failed, even if bytes are lost",
+    arguments: [.unfinished, .complete, nil] as [RecordingState?], [0, 9] as [UInt64])
+  func failedSource(_ recording: RecordingState?, lost: UInt64) {
+    let progress = StreamProgress(
+      elapsed: .seconds(1), captured: 4096, sent: 4096, acknowledged: 4096 - lost, lost: lost, buffered: 0,
+      capacity: 4096, outageCount: 0, isConnected: false)
+    var summary = StreamSummary(progress: progress, gaps: 0, resent: 0, sourceLost: 0, error: nil)
+    summary.recording = recording
+    let line = SpoolReport.line(BacklogStreamer.Event.stream(stretch: "s", .ended(summary))) ?? ""
+    let result = lost == 0 ? "this part of the backlog was sent" : "the backlog was sent, but 9 B are lost"
+    let state =
+      switch recording {
+      case .unfinished?: ". Its recording stays unfinished at the server, because its source failed."
+      case .complete?: ". Its recording counts as complete at the server, although its source failed."
+      case nil: ""
+      }
+    #expect(line == result + state)
+  }
+
+  @Test(
     "the report of a spool that fails names the next step",
     arguments: [(ENOSPC, "Free space"), (EIO, "Check its disk."), (ESTALE, "restart this command")])
   func failing(code: Int32, step: String) {
