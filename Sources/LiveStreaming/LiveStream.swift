@@ -50,8 +50,8 @@ final class LiveStream: @unchecked Sendable {
   var hasConnected = false
   /// Whether the last request has never had a connection, so that the address of the server may have changed.
   var lacksConnection = false
-  /// The reason of this machine for the last failed attempt. Nil if the last attempt failed for another reason, or after
-  /// a connection.
+  /// The reason of this machine for the last failed attempt. Nil if the last attempt failed for another reason,
+  /// or after a connection.
   var machineError: SystemError?
   var isStarted = false
   var isAbandoned = false
