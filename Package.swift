@@ -90,7 +90,9 @@ let modules: [Target] =
   + module(
     "MicrophoneStreaming",
     imports: ["AudioCapture", "EventLoops", "LiveStreaming", "StreamBuffers", "UploadClient"],
-    testsImport: ["NetworkTesting", "TestRigs", "UploadServer", "sample-heartbeat", "sample-microphone"])
+    testsImport: [
+      "NetworkTesting", "TestDeviceControl", "TestRigs", "UploadServer", "sample-heartbeat", "sample-microphone",
+    ])
   + [
     // Parts of the server; `UploadServerTests` test them together.
     .target(name: "DiskFiles", dependencies: ["CLinux", "EventLoops"], swiftSettings: settings),

@@ -93,7 +93,10 @@ final class LiveSource {
       // A plain server sends none to compare it with.
       digest: configuration.resumable == .never ? nil : configuration.digest,
       headroom: configuration.buffer.headroom)
-    writer.hasSourceFailed = { [unowned self] in isCutOff }
+    writer.hasSourceFailed = { [unowned self] in
+      if case .buffered(let source, _) = self.kind { source.reportFailure() }
+      return isCutOff
+    }
   }
 
   /// Whether the source of these bytes has failed, in this process or in an earlier one.

@@ -27,6 +27,10 @@ public protocol StreamSource: AnyObject, Sendable {
   /// Ends the source after the available bytes. The source finishes the producer soon. Called on the stream's loop,
   /// perhaps more than once.
   func stop()
+
+  /// Reports a failure that the source has noticed and not reported yet. Called on the stream's loop after the producer
+  /// is finished, before the stream decides whether that is a proper end, perhaps more than once.
+  func reportFailure()
 }
 
 extension StreamSource {
@@ -36,6 +40,8 @@ extension StreamSource {
   public var frameLength: Int { 1 }
   /// No constant rate.
   public var bytesPerSecond: Int? { nil }
+  /// Does nothing, for a source that reports a failure before it finishes the producer.
+  public func reportFailure() {}
 }
 
 /// The parts of a stream that its source may use.
@@ -46,8 +52,9 @@ public struct SourceContext: Sendable {
   public let overflow: OverflowPolicy
   /// Reports an event. Any thread.
   public let report: @Sendable (SourceEvent) -> Void
-  /// Reports why the source ends before it was stopped. Any thread, before the source finishes its producer. The stream
-  /// still sends the buffered bytes, and leaves an upload resource incomplete.
+  /// Reports why the source ends before it was stopped. Any thread, before the source finishes its producer, or in
+  /// ``StreamSource/reportFailure()``. The stream still sends the buffered bytes, and leaves an upload resource
+  /// incomplete.
   public let fail: @Sendable (LiveStreamError) -> Void
 }
 

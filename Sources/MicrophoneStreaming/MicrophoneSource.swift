@@ -23,6 +23,7 @@ public final class MicrophoneSource: StreamSource, @unchecked Sendable {
   private let container: Container
   // Owned by the loop's thread, and unchecked for that reason.
   private var context: SourceContext?
+  private var isStopped = false
 
   /// Creates a source that captures from a microphone.
   ///
@@ -90,17 +91,22 @@ public final class MicrophoneSource: StreamSource, @unchecked Sendable {
 
   /// Stops the microphone. The captured samples are still streamed.
   public func stop() {
+    isStopped = true
     microphone.stop()
     // Its current events belong to the stream that ends.
     takeEvents()
   }
+
+  /// Reads the events of the microphone, because its thread finishes the stream without the loop.
+  public func reportFailure() { takeEvents() }
 
   private func takeEvents() {
     guard let context else { return }
     while let event = microphone.nextEvent() {
       if let told = Self.describe(event, microphone.format) { context.report(told) }
       switch event {
-      case .bufferFull where context.overflow == .stop:
+      // The microphone itself reports the frames for which there is still no room after the order to stop.
+      case .bufferFull where context.overflow == .stop && !isStopped:
         context.fail(
           LiveStreamError(
             .overflow, "the buffer is full. Choose a larger buffer or another overflow policy", remedy: .largerBuffer))
