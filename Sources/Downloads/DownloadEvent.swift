@@ -52,7 +52,7 @@ public enum DownloadRestart: String, Equatable, Sendable, CustomStringConvertibl
   public var description: String {
     switch self {
     case .changed: "the resource has changed"
-    case .ignored: "the server does not support ranges for it"
+    case .ignored: "the server does not support ranges for the resource"
     case .range: "the server did not send the requested range"
     case .unknown: "the server sends neither a strong ETag nor a usable Last-Modified, which are required to resume"
     case .unidentified: "the server sent a range without the version of the resource"

@@ -15,8 +15,18 @@ public struct HTTPResponse: Equatable, Sendable {
   /// Trailer fields, which followed the content (RFC 9110, section 6.5), in the order received. They are available at
   /// the end of a request in ``UploadTask/Outcome/response``.
   public var trailers = HeaderFields()
-  /// Whether the response states the version HTTP/1.0.
-  var isHTTP10 = false
+  /// The version of HTTP that the response states.
+  package var version = Version.http11
+
+  /// A version of HTTP.
+  package enum Version: Comparable, Sendable {
+    /// HTTP/1.0.
+    case http10
+    /// HTTP/1.1.
+    case http11
+    /// HTTP/2 or a later version.
+    case http2
+  }
 
   /// The default number of bytes of a response's body to keep.
   public static let bodyLimit = 16 * 1024

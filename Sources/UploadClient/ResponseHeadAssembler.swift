@@ -9,7 +9,7 @@ internal import HTTPMessages
 struct ResponseHeadAssembler {
   /// Nil outside of a head.
   private var status: Int?
-  private var isHTTP10 = false
+  private var version = HTTPResponse.Version.http11
   private var fields = HeaderFields()
   /// The fields of the last head. The next interim response has the same names, and their texts are used again.
   private var previous: [HeaderFields.Field] = []
@@ -25,7 +25,7 @@ struct ResponseHeadAssembler {
     guard let first = line.first else { return takeHead() }
     if first == UInt8(ascii: "H"), Self.begins(line, with: "HTTP/") {
       status = Self.status(line)
-      isHTTP10 = Self.begins(line, with: "HTTP/1.0 ")
+      version = Self.version(line)
       fields = HeaderFields()
       fields.reserveCapacity(4)
       if !trailers.all.isEmpty { trailers = HeaderFields() }
@@ -44,7 +44,7 @@ struct ResponseHeadAssembler {
   private mutating func takeHead() -> HTTPResponse? {
     guard let status else { return nil }
     var response = HTTPResponse(status: status, fields: fields)
-    response.isHTTP10 = isHTTP10
+    response.version = version
     self.status = nil
     previous = fields.all
     return response
@@ -80,6 +80,12 @@ struct ResponseHeadAssembler {
   private static func begins(_ line: UnsafeRawBufferPointer, with word: StaticString) -> Bool {
     // A line with bytes has an address.
     line.count >= word.utf8CodeUnitCount && memcmp(line.baseAddress!, word.utf8Start, word.utf8CodeUnitCount) == 0
+  }
+
+  /// libcurl accepts "HTTP/1.0", "HTTP/1.1", "HTTP/2" and "HTTP/3".
+  private static func version(_ line: UnsafeRawBufferPointer) -> HTTPResponse.Version {
+    guard begins(line, with: "HTTP/1.") else { return .http2 }
+    return begins(line, with: "HTTP/1.0 ") ? .http10 : .http11
   }
 
   /// The status of "HTTP/1.1 201 Created" or "HTTP/2 201". libcurl has checked the form.

@@ -17,7 +17,7 @@ extension UploadRequest {
   func keepsConnection(after response: HTTPResponse, sendsContent: Bool) -> Bool {
     // libcurl sends no body of unknown length over a connection that used HTTP/1.0. A new connection begins with
     // HTTP/1.1.
-    guard !response.isHTTP10 else { return false }
+    guard response.version > .http10 else { return false }
     switch response.status {
     case ..<300, 304: return true
     case ..<400: return redirectsWithinOrigin(response)
