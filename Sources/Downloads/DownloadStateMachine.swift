@@ -181,15 +181,23 @@ package struct DownloadStateMachine: Equatable {
     length = stated
     end = length
     digest = response[DigestField.representation]
-    let isContinued = !isUnidentified && response["Accept-Ranges"]?.isSameWord(as: "none") != true
-    validator = isContinued ? Self.validator(response) : nil
+    validator = isUnidentified || Self.refusesRanges(response) ? nil : Self.validator(response)
     (tag, modified) = (response["ETag"], response["Last-Modified"])
-    endsWithConnection = response["Transfer-Encoding"] == nil && stated == nil
-    obstacle =
-      isContinued
-      ? (validator == nil ? .unknown : reason == .ignored ? .ignored : nil)
-      : isUnidentified ? .unidentified : .ignored
+    // From HTTP/2 on, the end of a response is marked (RFC 9113, section 8.1).
+    endsWithConnection = response.version < .http2 && response["Transfer-Encoding"] == nil && stated == nil
+    obstacle = findObstacle(response, reason)
     return .content(from: 0, reason: reason)
+  }
+
+  /// Why the rest of a whole response cannot be requested later; nil if it can.
+  private func findObstacle(_ response: HTTPResponse, _ reason: DownloadRestart?) -> DownloadRestart? {
+    if isUnidentified { return .unidentified }
+    if reason == .ignored || Self.refusesRanges(response) { return .ignored }
+    return Self.validator(response) == nil ? .unknown : nil
+  }
+
+  private static func refusesRanges(_ response: HTTPResponse) -> Bool {
+    response["Accept-Ranges"]?.isSameWord(as: "none") == true
   }
 
   /// The response states another length than an earlier one of the same version. Each time, the existing bytes are

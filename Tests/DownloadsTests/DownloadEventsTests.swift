@@ -211,6 +211,32 @@ struct DownloadEventsTests {
     #expect(directory.names == [])
   }
 
+  @Test("over HTTP/2, a response without a length whose bytes do not match the server's digest is not continued")
+  func wrongOverHTTP2() async throws {
+    let server = try ScriptedServer { connection, _ in
+      let http2 = try HTTP2Connection(connection)
+      while true {
+        let stream = try http2.request()
+        let fields = [(name: "etag", value: "\"a\""), (name: "repr-digest", value: Self.digest)]
+        try connection.send(HTTP2Connection.response(200, fields, body: Array("012345678x".utf8), to: stream))
+      }
+    }
+    var configuration = FileDownload.Configuration(
+      request: UploadRequest(url: server.url), to: "\(directory.path)/file")
+    configuration.request.httpVersion = .http2
+    configuration.retry.maximumCeiling = .milliseconds(5)
+    var events: [String] = []
+    var error: DownloadError?
+    for await event in FileDownload(configuration).events(on: try UploadSession()) {
+      if let text = Self.text(event) { events.append(text) }
+      if case .ended(let summary) = event { error = summary.error }
+    }
+    #expect(
+      events == ["opened", "request 1 from 0", "receiving from 0 of ?", "\"a\" from 0 of ?", "ended"], "\(events)")
+    #expect(error?.kind == .corrupt && error?.description.contains("(Repr-Digest, sha-256)") == true, "\(events)")
+    #expect(directory.names == [])
+  }
+
   /// The answer to the first request, its events, and the first byte of the second request.
   private static let badResponses: [(String, [String], Int)] = [
     // Not from the server of the existing bytes.

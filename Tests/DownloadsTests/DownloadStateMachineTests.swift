@@ -359,6 +359,25 @@ struct DownloadStateMachineTests {
     #expect(machine.count == (isContinued ? 4 : 0))
   }
 
+  @Test(
+    "only a response whose content ends with its connection may have been cut off when its end seems proper",
+    arguments: [
+      (.http10, [], true), (.http11, [], true), (.http2, [], false), (.http11, [("Content-Length", "4")], false),
+      (.http11, [("Transfer-Encoding", "chunked")], false), (.http11, [("Accept-Ranges", "none")], true),
+      (.http2, [("Accept-Ranges", "none")], false),
+    ] as [(HTTPResponse.Version, [(String, String)], Bool)])
+  func ends(_ version: HTTPResponse.Version, _ fields: [(String, String)], mayBeCutOff: Bool) {
+    var machine = DownloadStateMachine()
+    _ = machine.begin()
+    var response = HTTPResponse(200, [("ETag", "\"a\"")] + fields)
+    response.version = version
+    _ = machine.answered(response)
+    let isTaken = machine.received(4)
+    #expect(isTaken && machine.ended(isWhole: true) == .complete)
+    let mismatch = machine.mismatched()
+    #expect((mismatch != .wrong) == mayBeCutOff, "\(mismatch)")
+  }
+
   @Test("each step of a download from three responses has the exact effect")
   func steps() {
     var machine = DownloadStateMachine()
