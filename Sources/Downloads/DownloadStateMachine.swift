@@ -39,6 +39,10 @@ package struct DownloadStateMachine: Equatable {
   private var obstacle: DownloadRestart?
   /// The largest number of bytes of such a response that did not match the server's digest; nil if there was none.
   private var furthestMismatch: UInt64?
+  /// The number of such responses, each with more bytes than the one before.
+  private var mismatches = 0
+  /// The number of such responses that ends the download.
+  private static let mismatchLimit = 3
 
   package init() {}
 
@@ -212,10 +216,10 @@ package struct DownloadStateMachine: Equatable {
 
   private mutating func forget() {
     let (isUnidentified, contradictions, furthest) = (isUnidentified, contradictions, furthest)
-    let furthestMismatch = furthestMismatch
+    let (furthestMismatch, mismatches) = (furthestMismatch, mismatches)
     self = DownloadStateMachine()
     (self.isUnidentified, self.contradictions, self.furthest) = (isUnidentified, contradictions, furthest)
-    self.furthestMismatch = furthestMismatch
+    (self.furthestMismatch, self.mismatches) = (furthestMismatch, mismatches)
   }
 
   // MARK: Versions
@@ -316,6 +320,8 @@ package struct DownloadStateMachine: Equatable {
     case mayLackRest
     /// The response may have been cut off, and the rest cannot be requested for that reason.
     case cannotContinue(DownloadRestart)
+    /// This number of such responses did not match, each with more bytes than the one before.
+    case grows(Int)
   }
 
   /// The bytes of a download that seemed complete do not match the server's digest.
@@ -325,7 +331,10 @@ package struct DownloadStateMachine: Equatable {
     // Otherwise a server whose digest is wrong, and whose 416 does not confirm the end, would be asked without end.
     if let furthestMismatch, count <= furthestMismatch { return .wrong }
     furthestMismatch = count
-    return .mayLackRest
+    // A file that grows while it is sent has more bytes and another version each time, so each request asks for
+    // everything.
+    mismatches += 1
+    return mismatches < Self.mismatchLimit ? .mayLackRest : .grows(mismatches)
   }
 
   /// The bytes from there on are lost, because they could not be written.

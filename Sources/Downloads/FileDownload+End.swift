@@ -83,6 +83,7 @@ extension FileDownload {
         case .wrong: break
         case .mayLackRest: return requestRest()
         case .cannotContinue(let reason): error.description = Self.cutWords(reason)
+        case .grows(let count): error.description = Self.growthWords(count)
         }
       }
       let isWhole = file.map { $0.written >= machine.count } ?? false
@@ -99,6 +100,11 @@ extension FileDownload {
 
   private static func cutWords(_ reason: DownloadRestart) -> String {
     "\(unmatched), so it was probably cut off. The rest cannot be requested: \(reason). Download the file again."
+  }
+
+  private static func growthWords(_ count: Int) -> String {
+    "\(count) responses did not match the server's digest, each with more bytes than the one before: the resource may "
+      + "grow while it is sent. Download it when it no longer changes."
   }
 
   /// The response may have been cut off, so the download has not ended.

@@ -198,6 +198,11 @@ struct DownloadEventsTests {
         unlimited(["ETag: \"a\""]) + "012345678x",
       ], 3, "(Repr-Digest, sha-256)"
     ),
+    // The resource grows after the digest was computed, so each response contains another version.
+    (
+      ["0", "01", "012", "0123", "01234"].map { unlimited(["ETag: \"\($0.utf8.count)\""]) + $0 }, 3,
+      "3 responses did not match the server's digest"
+    ),
   ]
 
   @Test(

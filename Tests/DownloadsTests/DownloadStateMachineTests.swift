@@ -1,5 +1,6 @@
 // The state machine of a download against arbitrary responses: whatever it calls complete is one representation.
 
+import HTTPMessages
 import PropertyTesting
 import Testing
 
@@ -15,13 +16,21 @@ struct DownloadStateMachineTests {
     var hasTag: Bool
 
     var fields: [(String, String)] { hasTag ? [("ETag", "\"\(version)\"")] : [] }
+
+    /// Its `Repr-Digest`.
+    var digest: String {
+      DigestField([("sha-256", length > 0 ? [version, UInt8(truncatingIfNeeded: length)] : [])]).value
+    }
   }
 
   /// The possible behaviours of a server.
   private enum Behavior: CaseIterable {
     case proper, ignoresRange, ignoresCondition, otherRange, noContentRange, otherTotal, shorterPart, unsatisfied,
       failed,
-      excess, withoutTag, unknownLength, shorterStarPart, portal, oddLength
+      excess, withoutTag, unknownLength, shorterStarPart, portal, oddLength, onlyDigest, oldDigest
+
+    /// Whether a whole response has a digest and neither a length nor chunks.
+    var statesOnlyDigest: Bool { self == .onlyDigest || self == .oldDigest }
   }
 
   @Test("a complete file is one whole representation, however the server behaves", arguments: Seed.several(20))
@@ -37,6 +46,8 @@ struct DownloadStateMachineTests {
       var lengths = [resource.version: resource.length]
       /// The wrong lengths that a server has stated. No client can detect them as long as the content fits.
       var falseLengths: [UInt8: Set<UInt64>] = [:]
+      /// How often the machine has asked for the rest of bytes that seemed complete.
+      var mismatchCount = 0
       requests: for attempt in 0..<60 where !isComplete {
         if random.chance(15) {
           resource.version += 1
@@ -69,13 +80,12 @@ struct DownloadStateMachineTests {
           #expect(start != nil, "\(log)")
           file = []
           continue
-        case .complete:
-          isComplete = true
-          continue
+        case .complete: isComplete = true
         case .content(let offset, _):
           #expect(offset == 0 || offset == count, "\(log)")
           if offset == 0 { file = [] }
         }
+        // A 416 that confirms the end has no content.
         var rest = content[...]
         let cut =
           random.chance(attempt > 40 ? 0 : 40) ? Int.random(in: 0...content.count, using: &random) : content.count
@@ -90,12 +100,26 @@ struct DownloadStateMachineTests {
           }
           file += piece
         }
-        let isWhole = cut == content.count
-        switch machine.ended(isWhole: isWhole) {
-        case .complete: isComplete = true
-        case .goOn: #expect(isWhole, "\(log)")
-        case .broken: break
+        // A lost connection looks like the end of such a response, except over HTTP/2.
+        let hidesLoss = response.status == 200 && behavior.statesOnlyDigest && response.version < .http2
+        let isWhole = cut == content.count || hidesLoss
+        if !isComplete {
+          switch machine.ended(isWhole: isWhole) {
+          case .complete: isComplete = true
+          case .goOn: #expect(isWhole, "\(log)")
+          case .broken: break
+          }
         }
+        // The comparison by the shell.
+        let found = Resource(version: file.first ?? 0, length: UInt64(file.count), hasTag: false)
+        guard isComplete, let digest = machine.digest, digest != found.digest else { continue }
+        isComplete = false
+        let mismatch = machine.mismatched()
+        log += " \(mismatch);"
+        #expect(mismatch == .wrong || hidesLoss, "\(log)")
+        guard mismatch == .mayLackRest else { break requests }
+        mismatchCount += 1
+        #expect(mismatchCount < 3, "\(log)")
       }
       guard isComplete else { continue }
       // The version is unknown if a server ignores the condition and sends no tag.
@@ -117,7 +141,14 @@ struct DownloadStateMachineTests {
       return (HTTPResponse(status, fields + more), [UInt8](repeating: resource.version, count: range.count))
     }
     func whole() -> (HTTPResponse, [UInt8]) {
-      response(200, [("Content-Length", "\(resource.length)")], 0..<resource.length)
+      guard behavior.statesOnlyDigest else {
+        return response(200, [("Content-Length", "\(resource.length)")], 0..<resource.length)
+      }
+      var stated = resource
+      if behavior == .oldDigest { stated.version &-= 1 }
+      var all = response(200, [("Repr-Digest", stated.digest)], 0..<resource.length)
+      if random.chance(50) { all.0.version = .http2 }
+      return all
     }
     if behavior == .failed { return nil }
     if behavior == .portal, start != nil, condition?.hasPrefix("\"") == true {
@@ -376,6 +407,28 @@ struct DownloadStateMachineTests {
     #expect(isTaken && machine.ended(isWhole: true) == .complete)
     let mismatch = machine.mismatched()
     #expect((mismatch != .wrong) == mayBeCutOff, "\(mismatch)")
+  }
+
+  @Test(
+    "the third mismatch of a resource that grows while it is sent ends the download, however it starts over",
+    arguments: [200, 412, 416])
+  func grows(_ status: Int) {
+    var machine = DownloadStateMachine()
+    var mismatches: [DownloadStateMachine.Mismatch] = []
+    _ = machine.begin()
+    for number in 1...3 {
+      _ = machine.answered(HTTPResponse(200, [("ETag", "\"\(number)\"")]))
+      let isTaken = machine.received(number)
+      #expect(isTaken && machine.ended(isWhole: true) == .complete)
+      mismatches.append(machine.mismatched())
+      let range = machine.begin()
+      #expect(range["Range"] == "bytes=\(number)-")
+      guard status != 200 else { continue }
+      let answer = machine.answered(HTTPResponse(status, []))
+      #expect(answer == .startOver(status == 416 ? .range : .changed))
+      _ = machine.begin()
+    }
+    #expect(mismatches == [.mayLackRest, .mayLackRest, .grows(3)])
   }
 
   @Test("each step of a download from three responses has the exact effect")
