@@ -398,7 +398,7 @@ final class LiveStream: @unchecked Sendable {
     loop.execute { [self] in
       guard let spool else { return conclude(error, resumeData) }
       // The stream may have ended before it heard of the failure.
-      if live.failure.error != nil { spool.noteCutOff() }
+      if self.live?.failure.error != nil { spool.noteCutOff() }
       end(spool, isDelivered: error == nil || isAbandoned) { [self] in conclude(error, resumeData) }
     }
   }

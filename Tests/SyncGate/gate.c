@@ -207,13 +207,16 @@ static int path_failure(struct path_failure *failure, int directory, const char 
 struct path_gate {
   int closed;
   char ending[64];
+  // How many calls do not wait.
+  unsigned long free;
   unsigned long waiters;
 };
 static struct path_gate open_gate, unlink_gate;
 
-static void path_gate_set(struct path_gate *gate, int closed, const char *ending) {
+static void path_gate_set(struct path_gate *gate, int closed, const char *ending, unsigned long free) {
   pthread_mutex_lock(&mutex);
   gate->closed = closed;
+  gate->free = free;
   snprintf(gate->ending, sizeof gate->ending, "%s", ending);
   pthread_cond_broadcast(&changed);
   pthread_mutex_unlock(&mutex);
@@ -226,11 +229,12 @@ static unsigned long path_gate_waiters(struct path_gate *gate) {
   return count;
 }
 
-void open_gate_close(const char *ending) { path_gate_set(&open_gate, 1, ending); }
-void open_gate_open(void) { path_gate_set(&open_gate, 0, ""); }
+void open_gate_close(const char *ending) { path_gate_set(&open_gate, 1, ending, 0); }
+void open_gate_close_after(const char *ending, unsigned long free) { path_gate_set(&open_gate, 1, ending, free); }
+void open_gate_open(void) { path_gate_set(&open_gate, 0, "", 0); }
 unsigned long open_gate_waiters(void) { return path_gate_waiters(&open_gate); }
-void unlink_gate_close(const char *ending) { path_gate_set(&unlink_gate, 1, ending); }
-void unlink_gate_open(void) { path_gate_set(&unlink_gate, 0, ""); }
+void unlink_gate_close(const char *ending) { path_gate_set(&unlink_gate, 1, ending, 0); }
+void unlink_gate_open(void) { path_gate_set(&unlink_gate, 0, "", 0); }
 unsigned long unlink_gate_waiters(void) { return path_gate_waiters(&unlink_gate); }
 
 static void path_gate_pass(struct path_gate *gate, int directory, const char *name) {
@@ -239,9 +243,13 @@ static void path_gate_pass(struct path_gate *gate, int directory, const char *na
   pthread_mutex_unlock(&mutex);
   if (!now.closed || !path_ends(directory, name, now.ending)) return;
   pthread_mutex_lock(&mutex);
-  gate->waiters++;
-  wait_at(&gate->closed);
-  gate->waiters--;
+  if (gate->free > 0) {
+    gate->free--;
+  } else {
+    gate->waiters++;
+    wait_at(&gate->closed);
+    gate->waiters--;
+  }
   pthread_mutex_unlock(&mutex);
 }
 

@@ -178,7 +178,8 @@ struct RecordingSearchTests {
       let store = try FileStore(
         path: directory.path, durability: .none, closedLifetime: .zero, hasSidecars: true, files: OpenFiles(),
         UploadUsage(.init()))
-      open_gate_close("/s-1.part")
+      // It is opened once to find out what is synced.
+      open_gate_close_after("/s-1.part", 1)
       let ends = try EventLog<String>()
       try NamedThread("first") {
         try? store.findUnfinished { _, _ in }

@@ -272,7 +272,7 @@ struct SharedRecordingTests {
       try client.request("DELETE", upload)
       #expect(try client.final().answer.status == 204)
     }
-    #expect(test.directory.names == [])
+    #expect(test.directory.names.filter { !$0.hasPrefix(".") } == [])
   }
 
   @Test("a recording whose bytes two addresses have sent stays while one of their uploads is unfinished")

@@ -32,6 +32,8 @@ void open_gate_delay(unsigned microseconds, const char *ending);
 unsigned long open_gate_delays(void);
 /// From here on openat(2) and unlinkat(2) of a path that ends like this wait, whoever calls them.
 void open_gate_close(const char *ending);
+/// Likewise for openat(2), after this number of such calls.
+void open_gate_close_after(const char *ending, unsigned long free);
 void open_gate_open(void);
 void unlink_gate_close(const char *ending);
 void unlink_gate_open(void);
