@@ -66,7 +66,7 @@ let modules: [Target] =
     testsImport: ["TestRigs", "TestDeviceControl", "SoundCards"])
   + module(
     "UploadClient", imports: ["EventLoops", "HTTPMessages", "StreamBuffers", "CCurl", "CLinux", "Digests"],
-    testsImport: ["NetworkTesting", "UploadServer"])
+    testsImport: ["ExitTesting", "NetworkTesting", "UploadServer"])
   + module(
     "LiveStreaming",
     imports: [

@@ -17,7 +17,7 @@ extension CurlTransfer {
   func openSocket(for address: curl_sockaddr) -> curl_socket_t {
     do throws(SystemError) {
       let type = address.socktype | Int32(SOCK_CLOEXEC.rawValue)
-      return try retryingInterrupts("opening a socket") { Glibc.socket(address.family, type, address.protocol) }
+      return try retryingInterrupts("cannot open a socket") { Glibc.socket(address.family, type, address.protocol) }
     } catch {
       refusal = error
       return CURL_SOCKET_BAD

@@ -55,7 +55,7 @@ final class CurlTransfer: @unchecked Sendable {
   var responseByteCount: UInt64 = 0
   /// The reason for which a callback aborted the transfer. It is more accurate than libcurl's error.
   var ownFailure: UploadError?
-  /// The reason why this machine refused the last socket. Nil after a socket that it did not refuse.
+  /// The reason why this machine refused the last socket. Nil if the last socket was opened.
   var refusal: SystemError?
   /// Whether libcurl is looking up a name for it.
   private var isLookingUp = false
@@ -144,6 +144,12 @@ final class CurlTransfer: @unchecked Sendable {
 
   /// libcurl is about to look up a name. Returns false if it must not.
   func mayLookUp() -> Bool {
+    // Before its first lookup, libcurl opens a socket to check whether this machine supports IPv6 (`Curl_ipv6works`).
+    // It does this once per multi handle. Without a descriptor for it, no later request would use IPv6.
+    if let shortage = SystemError.shortage(ofDescriptors: 1) {
+      ownFailure = UploadError(machine: shortage)
+      return false
+    }
     guard let lookups = multi?.lookups, !isLookingUp else { return true }
     isLookingUp = lookups.begin()
     if !isLookingUp {
@@ -178,11 +184,16 @@ final class CurlTransfer: @unchecked Sendable {
     finish(with: machine.ended(failure: failure))
   }
 
-  /// The failure if this machine lacks a resource, such as a descriptor, although libcurl blames the network.
+  /// The failure if this machine lacks a resource, such as a descriptor. libcurl blames the network or a file for it.
   private func machineFailure(_ code: CURLcode) -> UploadError? {
     switch code {
     case CURLE_COULDNT_CONNECT: refusal.flatMap { $0.isTemporary ? UploadError(machine: $0) : nil }
-    case CURLE_COULDNT_RESOLVE_HOST, CURLE_COULDNT_RESOLVE_PROXY: NameLookups.shortage().map(UploadError.init(machine:))
+    // A pair of sockets for libcurl, and a file or socket for getaddrinfo(3).
+    case CURLE_COULDNT_RESOLVE_HOST, CURLE_COULDNT_RESOLVE_PROXY:
+      SystemError.shortage(ofDescriptors: 3).map(UploadError.init(machine:))
+    // The socket of the connection, which libcurl has closed again, and the file that OpenSSL could not open.
+    case CURLE_SSL_CACERT_BADFILE, CURLE_SSL_CERTPROBLEM, CURLE_SSL_CRL_BADFILE:
+      SystemError.shortage(ofDescriptors: 2).map(UploadError.init(machine:))
     default: nil
     }
   }

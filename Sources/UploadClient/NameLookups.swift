@@ -5,7 +5,6 @@
 // (CURLOPT_QUICK_EXIT), because the whole loop would wait. But then each retry would leave another thread behind, so
 // their number is limited.
 
-internal import EventLoops
 internal import Glibc
 
 /// The lookups of one session. On the session's thread.
@@ -21,21 +20,6 @@ final class NameLookups {
 
   /// - Parameter countThreads: returns the number of lookups that this process runs, or nil if it is unknown.
   init(countThreads: @escaping () -> Int? = NameLookups.threadCount) { self.countThreads = countThreads }
-
-  /// The error if this process cannot open the descriptors of a lookup: a pair of libcurl's, and one of the C library.
-  /// getaddrinfo(3) itself does not report that reliably.
-  static func shortage() -> SystemError? {
-    var opened: [Int32] = []
-    defer { for descriptor in opened { close(descriptor) } }
-    do throws(SystemError) {
-      for _ in 0..<3 {
-        opened.append(try retryingInterrupts("looking up a name") { open("/dev/null", O_RDONLY | O_CLOEXEC) })
-      }
-      return nil
-    } catch {
-      return error.isTemporary ? error : nil
-    }
-  }
 
   /// Whether a new lookup may begin. If so, it does.
   func begin() -> Bool {

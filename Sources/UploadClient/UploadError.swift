@@ -62,7 +62,7 @@ public struct UploadError: Error, Equatable, Sendable, CustomStringConvertible {
     machineError = nil
   }
 
-  /// This machine has refused something for a moment.
+  /// A temporary failure of a call on this machine.
   package init(machine error: SystemError) {
     kind = .other
     description = printable(error.description)

@@ -14,7 +14,8 @@ struct ResourceLimitTests {
       for d in /proc/self/fd/*; do d=${d##*/}; [ "$d" -le 2 ] || eval "exec $d>&-"; done
       ulimit "$1" "$2" && shift 2 && exec "$@"
       """
-    return try TestProcess("bash", ["-c", script, "bash", option, "\(limit)", sluicePath()] + arguments)
+    return try TestProcess(
+      "bash", ["-c", script, "bash", option, "\(limit)", sluicePath()] + arguments, environment: ["https_proxy": nil])
   }
 
   private static let hasty = ["http://127.0.0.1:1/x", "--resumable", "never", "--give-up", "1ms"]
@@ -29,6 +30,22 @@ struct ResourceLimitTests {
     let message = process.errors.joined(separator: "\n")
     #expect(message.contains("Too many open files") && message.contains("ulimit -n"), "\(message)")
     #expect(!message.contains("Name a file"), "\(message)")
+  }
+
+  @Test("no number of descriptors makes the file of certificate authorities a wrong argument")
+  func authorities() throws {
+    let directory = try TemporaryDirectory()
+    try TestCertificates.make(in: directory)
+    let server = try ScriptedServer { _, _ in }
+    let command = [
+      "heartbeat", "https://127.0.0.1:\(server.port)/x", "--resumable", "never", "--give-up", "1ms", "--ca-file",
+      "\(directory.path)/ca.pem",
+    ]
+    // From too few to begin to enough for a connection, which the server closes.
+    let processes = try (4...24).map { try start("-n", $0, command) }
+    let codes = try processes.map { try $0.wait() }
+    #expect(codes.first == 74 && codes.last == 69, "\(codes)")
+    #expect(!codes.contains(64), "\(codes): \(processes.flatMap(\.errors))")
   }
 
   /// A program that lacks a descriptor for these of its sockets, such as `:when=1..6`. Nothing for all.

@@ -210,7 +210,7 @@ struct StreamReportTests {
   func shortage() {
     var random = SplitMix64(state: 4)
     var error = LiveStreamError(.unreachable, "gave up")
-    error.machineError = SystemError(operation: "opening a socket", code: EMFILE)
+    error.machineError = SystemError(operation: "cannot open a socket", code: EMFILE)
     let summary = StreamSummary(progress: progress(&random), gaps: 0, resent: 0, sourceLost: 0, error: error)
     #expect(ExitCode(summary) == .inputOutput)
     #expect(StreamReport.lines(summary).first == "sluice: gave up. Raise the limit of open files with ulimit -n.")

@@ -124,7 +124,7 @@ struct VerdictTests {
       #expect(kind(verdict(failure)) == expected && verdict(failure).error?.kind == error, "\(failure)")
     }
     #expect(kind(verdict(.certificateNotYetValid)) == .transient, "the clock will be set")
-    let refused = SystemError(operation: "opening a socket", code: EMFILE)
+    let refused = SystemError(operation: "cannot open a socket", code: EMFILE)
     let lacking = Verdict(.failure(UploadError(machine: refused)), wallClock: 0)
     #expect(lacking == .transient(.machine(refused), retryAfter: nil, serverOffset: nil))
     let unreadable = Verdict(.failure(UploadError(.bodyFailed, "w", mayPass: true)), wallClock: 0)

@@ -94,19 +94,6 @@ struct NameLookupTests {
     }
   }
 
-  @Test("a process that lacks the descriptors of a lookup is recognized, and any other is not")
-  func shortage() async {
-    #expect(NameLookups.shortage() == nil)
-    await #expect(processExitsWith: .success) {
-      var limit = rlimit()
-      getrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
-      limit.rlim_cur = 3
-      setrlimit(__rlimit_resource_t(RLIMIT_NOFILE.rawValue), &limit)
-      let isRecognized = NameLookups.shortage()?.code == EMFILE
-      exit(isRecognized ? EXIT_SUCCESS : EXIT_FAILURE)
-    }
-  }
-
   @Test("counting threads leaks no descriptor")
   func descriptors() {
     let before = openCommFiles()
