@@ -150,8 +150,8 @@ let modules: [Target] =
   + module(
     "FoundationUploads", imports: ["FoundationUploadsCore"],
     testsImport: [
-      "CommandTesting", "DiskFiles", "Downloads", "EventLoops", "NetworkTesting", "StreamServing", "TransferClient",
-      "sample-background-upload", "sluice",
+      "CommandTesting", "DiskFiles", "Downloads", "EventLoops", "ExitTesting", "LiveStreaming", "NetworkTesting",
+      "StreamServing", "TransferClient", "UploadClient", "sample-background-upload", "sluice",
     ])
   + module(
     "LoadReports", imports: ["JSONDocuments"], testsImport: ["EventLoops", "LoadTesting", "NetworkTesting"],

@@ -7,8 +7,8 @@ internal import LiveStreaming
 internal import UploadClient
 
 extension UploadError {
-  /// Whether the server cannot be reached, without an earlier connection.
-  var isUnreachability: Bool { [.unreachable, .unknownHost, .timedOut].contains(kind) }
+  /// Whether the server cannot be reached, without an earlier connection. The reason may be this machine.
+  var isUnreachability: Bool { machineError != nil || [.unreachable, .unknownHost, .timedOut].contains(kind) }
 
   /// Whether another attempt may succeed.
   var isTemporary: Bool {
@@ -22,10 +22,10 @@ extension UploadError {
 }
 
 extension FailedAttempt.Cause {
-  /// Whether the server cannot be reached, without an earlier connection.
+  /// Whether the server cannot be reached, without an earlier connection. The reason may be this machine.
   var isUnreachability: Bool {
     switch self {
-    case .unreachable, .unknownHost, .timedOut: true
+    case .unreachable, .unknownHost, .timedOut, .machine: true
     default: false
     }
   }
@@ -63,7 +63,10 @@ extension URLError {
     }
   }
 
-  init(_ error: UploadError, _ url: URL?) { self.init(Self.code(of: error.kind), url, error.description) }
+  init(_ error: UploadError, _ url: URL?) {
+    let code: Code = error.machineError == nil ? Self.code(of: error.kind) : .cannotConnectToHost
+    self.init(code, url, error.description)
+  }
 
   private static func code(of kind: UploadError.Kind) -> Code {
     switch kind {
@@ -101,9 +104,9 @@ extension URLError {
   static func code(of cause: FailedAttempt.Cause) -> Code {
     switch cause {
     case .unknownHost: .cannotFindHost
-    case .unreachable: .cannotConnectToHost
+    case .unreachable, .machine: .cannotConnectToHost
     case .timedOut: .timedOut
-    case .connectionLost, .cut, .overtaken, .machine, .other: .networkConnectionLost
+    case .connectionLost, .cut, .overtaken, .other: .networkConnectionLost
     case .response: .badServerResponse
     }
   }
