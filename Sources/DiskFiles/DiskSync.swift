@@ -11,6 +11,8 @@ internal import Glibc
 package final class DiskSync: Sendable {
   /// From this number of files on, the whole file system is synced instead.
   private static let many = 16
+  /// The time between two attempts to open a file while descriptors are short, in milliseconds.
+  private static let shortagePause: Int32 = 50
 
   package enum File: Sendable {
     case open(OpenFile)
@@ -31,12 +33,23 @@ package final class DiskSync: Sendable {
     package init(files: [File] = [], directory: Int32? = nil) { (self.files, self.directory) = (files, directory) }
   }
 
+  /// Whether more bytes of a stream follow, so that the synced ones are acknowledged before the file is complete.
+  package enum Growth: Sendable {
+    case ended
+    /// They follow in the file. Its later syncs also sync the earlier bytes.
+    case continues
+    /// They follow in another file, whose syncs also acknowledge the bytes of this one. So this sync waits for
+    /// descriptors instead of failing without them.
+    case continuesElsewhere
+  }
+
   /// Work that runs after the earlier items are synced. Returns what it changes.
   package typealias Step = @Sendable () throws(SystemError) -> Touched
 
   private struct Request: Sendable {
     var touched: Touched
     let operation: String
+    let growth: Growth
     var steps: ArraySlice<Step>
     let stepFailed: (@Sendable () -> Void)?
     let completion: @Sendable (SystemError?) -> Void
@@ -78,17 +91,17 @@ package final class DiskSync: Sendable {
   ///   - operation: its name in an error.
   ///   - stepFailed: called before `completion` if a step failed instead of a sync.
   ///   - directory: where the file's name must be synced before the first step; nil if that does not matter.
-  ///   - isGrowing: whether its synced bytes are acknowledged, and more follow.
+  ///   - growth: whether more bytes follow.
   ///   - completion: called on the worker's thread.
   package func sync(
     _ file: File, _ operation: String, _ steps: [Step] = [], stepFailed: (@Sendable () -> Void)? = nil,
-    in directory: Int32? = nil, isGrowing: Bool = false,
+    in directory: Int32? = nil, growth: Growth = .ended,
     _ completion: @escaping @Sendable (SystemError?) -> Void
   ) {
     var request = Request(
-      touched: Touched(files: [file], directory: directory), operation: operation, steps: steps[...],
-      stepFailed: stepFailed, completion: completion)
-    request.touched.areMarked = isGrowing && marks
+      touched: Touched(files: [file], directory: directory), operation: operation, growth: growth,
+      steps: steps[...], stepFailed: stepFailed, completion: completion)
+    request.touched.areMarked = growth != .ended && marks
     let isFirst = waiting.withLock { waiting in
       waiting.append(request)
       return waiting.count == 1
@@ -196,20 +209,35 @@ package final class DiskSync: Sendable {
   }
 
   /// Calls `body` with the file's descriptor. Returns nil if the file is unknown.
+  ///
+  /// - Parameter waits: whether it waits until there is a descriptor for the file. All later work of the worker waits,
+  ///   too.
   private func withDescriptor<Result>(
-    of file: File, _ operation: String, _ body: (Int32) throws(SystemError) -> Result
+    of file: File, _ operation: String, waits: Bool = false, _ body: (Int32) throws(SystemError) -> Result
   ) throws(SystemError) -> Result? {
     switch file {
     case .open(let file):
-      let descriptor = try file.acquire()
+      let descriptor = try opened(waits: waits) { () throws(SystemError) in try file.acquire() }
       defer { file.release() }
       return try body(descriptor)
     case .named(let name, in: let directory):
       // Also a directory. A special file that somebody has put there cannot be synced.
-      let descriptor = try files.open(operation) { openat(directory, name, O_RDONLY | RegularFile.flags) }
+      let descriptor = try opened(waits: waits) { () throws(SystemError) in
+        try files.open(operation) { openat(directory, name, O_RDONLY | RegularFile.flags) }
+      }
       defer { close(descriptor) }
       return try body(descriptor)
     case .unknown: return nil
+    }
+  }
+
+  /// Calls `open`, again and again while descriptors or memory are short if it `waits`.
+  private func opened(waits: Bool, _ open: () throws(SystemError) -> Int32) throws(SystemError) -> Int32 {
+    while true {
+      do throws(SystemError) { return try open() } catch {
+        guard waits, error.isShortage else { throw error }
+      }
+      poll(nil, 0, Self.shortagePause)
     }
   }
 
@@ -240,10 +268,11 @@ package final class DiskSync: Sendable {
       }
     }
     for index in requests.indices where requests[index].touched.areMarked && requests[index].error == nil {
-      let operation = requests[index].operation
+      let (operation, waits) = (requests[index].operation, requests[index].growth == .continuesElsewhere)
       for file in requests[index].touched.files {
         do throws(SystemError) {
-          let isMarked: Void? = try withDescriptor(of: file, operation) { descriptor throws(SystemError) in
+          let isMarked: Void? = try withDescriptor(of: file, operation, waits: waits) {
+            descriptor throws(SystemError) in
             try SyncedMark.renew(descriptor, boot: boot)
           }
           // An earlier mark of the file would be wrong after the sync.

@@ -327,7 +327,7 @@ package final class UploadRecordStore: UploadRecords, @unchecked Sendable {
     // Used on the loop's thread only. The worker merely carries it back there.
     nonisolated(unsafe) let completion = completion
     let body = DiskSync.File.named(token + Self.bodySuffix, in: directory)
-    disk.sync(body, "fdatasync of an upload", in: directory, isGrowing: true) { [loop] error in
+    disk.sync(body, "fdatasync of an upload", in: directory, growth: .continues) { [loop] error in
       loop.execute { completion(error) }
     }
   }
@@ -335,7 +335,7 @@ package final class UploadRecordStore: UploadRecords, @unchecked Sendable {
   package func synchronizeBody(_ file: OpenFile, _ completion: @escaping (SystemError?) -> Void) {
     // Used on the loop's thread only. The worker merely carries it back there.
     nonisolated(unsafe) let completion = completion
-    disk.sync(.open(file), "fdatasync of an upload", isGrowing: true) { [loop] error in
+    disk.sync(.open(file), "fdatasync of an upload", growth: .continues) { [loop] error in
       loop.execute { completion(error) }
     }
   }

@@ -106,10 +106,9 @@ extension FileStore {
     }
     let hasStepFailed = Lock(false)
     let stepFailed: @Sendable () -> Void = { hasStepFailed.withLock { $0 = true } }
-    // The stream continues in the next file, whose syncs acknowledge these bytes, too.
-    let isGrowing = finishing.ending == .split
+    let growth: DiskSync.Growth = finishing.ending == .split ? .continuesElsewhere : .ended
     disk.sync(
-      .open(file), "fdatasync \(name.partial)", steps, stepFailed: stepFailed, isGrowing: isGrowing
+      .open(file), "fdatasync \(name.partial)", steps, stepFailed: stepFailed, growth: growth
     ) { error in
       finished(error, hasStepFailed.withLock { $0 })
     }
@@ -123,7 +122,7 @@ extension FileStore {
     // The bytes of a new file cannot be found without its name (fsync(2)).
     let unsynced = stream.isNameSynced ? nil : directory
     let (name, file) = (stream.name, stream.stored)
-    disk.sync(.open(file), "fdatasync of a stream", in: unsynced, isGrowing: true) { [self] error in
+    disk.sync(.open(file), "fdatasync of a stream", in: unsynced, growth: .continues) { [self] error in
       let error = refusals.result(error, of: name)
       loop.execute {
         // It may continue in another file by now.
@@ -143,7 +142,7 @@ extension FileStore {
     }
     // Only the loop's thread uses it. The worker merely passes it back.
     nonisolated(unsafe) let completion = completion
-    disk.sync(file, "fdatasync \(name.partial)", in: directory, isGrowing: true) { [self, growing] error in
+    disk.sync(file, "fdatasync \(name.partial)", in: directory, growth: .continues) { [self, growing] error in
       let error = refusals.result(error, of: growing)
       loop.execute { completion(error) }
     }

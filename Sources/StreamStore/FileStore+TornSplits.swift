@@ -71,7 +71,8 @@ extension FileStore {
   private func syncOnce(_ split: LeftSplit) {
     let (name, start) = (split.name, split.part.start)
     guard durability != .none, !syncedSplits.withLock({ $0.contains(name.fileBase) }) else { return }
-    disk.sync(.named(name.partial, in: directory), "fdatasync \(name.partial)", isGrowing: true) { [self] error in
+    let file = DiskSync.File.named(name.partial, in: directory)
+    disk.sync(file, "fdatasync \(name.partial)", growth: .continuesElsewhere) { [self] error in
       if let error { unlessEnded { noteBroken(name, from: start, error) } }
     }
     // Another thread that finds this entry relies on the sync being in the queue. Two threads may both queue one, which

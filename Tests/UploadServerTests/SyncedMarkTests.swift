@@ -308,7 +308,7 @@ struct SyncedMarkTests {
           // syncfs(2) passes the gate, so its files are marked in any case.
           sync_gate_fail(error)
           for number in 0..<count {
-            sync.sync(.named("\(number)", in: parent), "sync", isGrowing: true) { results.append($0) }
+            sync.sync(.named("\(number)", in: parent), "sync", growth: .continues) { results.append($0) }
           }
           try waitUntil("all are told") { results.all.count == count }
           sync_gate_fail(0)

@@ -235,6 +235,70 @@ struct TornSplitTests {
     }
   }
 
+  /// Lets the worker begin while there is no descriptor for the recording. The shortage ends after several attempts.
+  private static func lackDescriptors(_ store: FileStore, _ name: StreamName, _ mayBegin: EventLog<Bool>) throws {
+    open_gate_fail(EMFILE, "/\(name.partial)")
+    mayBegin.append(true)
+    // A worker that does not wait makes three attempts: to write the bytes, to set the mark, and to remove it.
+    try waitUntil("there are more attempts, or a refusal") {
+      open_gate_failures() > 3 || store.refusals.ofRecording(name) != nil
+    }
+    open_gate_fail(0, "")
+  }
+
+  @Test("the sync of a leftover recording waits for a descriptor, and the stream stays reliable")
+  func leftSyncWithoutDescriptor() async {
+    await #expect(processExitsWith: .success) {
+      let (directory, _) = try TornSplitTests.torn(.content, lost: 0)
+      let store = try FileStore(
+        path: directory.path, durability: .always, closedLifetime: .zero, hasSidecars: true, files: OpenFiles(),
+        UploadUsage(.init()))
+      let name = StreamName(base: "k-a")
+      let mayBegin = try EventLog<Bool>()
+      store.worker.execute { _ = try? mayBegin.wait("the shortage") { $0.first } }
+      try store.checkSplits(name, store.parts.lines(of: name.base))
+      try TornSplitTests.lackDescriptors(store, name, mayBegin)
+      // The syncs are performed in their order.
+      let synced = try EventLog<SystemError?>()
+      store.disk.sync(.named(name.recording(2).partial, in: store.directory), "fdatasync") { synced.append($0) }
+      try require(try synced.wait("a later sync") { $0.first } == SystemError?.none, "the disk refuses one sync")
+      try require(store.refusals.ofAny(name) == nil && !directory.exists("k-a.gaps"), "nothing was refused")
+      guard hasExtendedAttributes else { return }
+      let file = open(directory.path + "/k-a.part", O_RDONLY | O_CLOEXEC)
+      defer { close(file) }
+      let size = UInt64(TornSplitTests.end)
+      try require(try SyncedMark.of(file) == SyncedMark(boot: BootIdentifier.current, size: size), "not marked")
+    }
+  }
+
+  @Test("the end of a recording that was split off waits for a descriptor, and the stream stays reliable")
+  func endWithoutDescriptor() async {
+    await #expect(processExitsWith: .success) {
+      let directory = TemporaryDirectory()
+      let store = try FileStore(
+        path: directory.path, durability: .always, closedLifetime: .zero, split: RecordingSplit(size: 1000),
+        files: OpenFiles(), UploadUsage(.init()))
+      let name = StreamName(path: "/k.wav", streamID: "a", mediaType: nil)
+      let stream = try store.open(name, for: nil, at: 0, creating: true)
+      guard let stream, let head = WAVHead(TornSplitTests.head.bytes) else { throw TestFailure("no stream") }
+      let bytes = TornSplitTests.stream
+      _ = stream.write(bytes.span, [0..<bytes.count], skipping: 0, at: 0, maySplit: false)
+      let mayBegin = try EventLog<Bool>()
+      store.worker.execute { _ = try? mayBegin.wait("the shortage") { $0.first } }
+      let loop = try EventLoop()
+      var isFinished = false
+      try store.split(stream, head).finish(loop) { outcome in
+        if case .finished = outcome { isFinished = true }
+        loop.stop()
+      }
+      while store.files.closeIdle() > 0 {}
+      try TornSplitTests.lackDescriptors(store, name, mayBegin)
+      loop.run()
+      try require(isFinished && !directory.exists("k-a.part"), "the recording has its final name")
+      try require(store.refusals.ofAny(name) == nil && !directory.exists("k-a.gaps"), "nothing was refused")
+    }
+  }
+
   @Test("a sync of the previous file does not count for the name of the next one")
   func nameOfNext() async {
     await #expect(processExitsWith: .success) {
