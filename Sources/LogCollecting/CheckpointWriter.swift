@@ -31,12 +31,14 @@ final class CheckpointWriter {
 
   private let store: FileStore
   private let loop: EventLoop
-  /// The last checkpoint on disk. After ``rewind()``, its position in the log is the beginning.
+  /// The last checkpoint on disk. After ``rewind(from:)``, its position is the beginning, and it has no purges.
   private(set) var latest: CollectorCheckpoint
   /// Messages since the last checkpoint.
   private var messages: [CollectorCheckpoint.Position] = []
-  /// The latest storage time of all messages so far; 0 if it is unknown.
-  private var latestTime: Int64
+  /// The latest storage time of all messages so far. Nil if that of the earlier ones is unknown.
+  private var latestTime: Int64?
+  /// The last message that was read before the brokers lost messages. Nil if the log is not read again.
+  private var formerEnd: UInt64?
   /// The last message up to which all were applied, omitted, or wait in a lane.
   private var reached: CollectorCheckpoint.Position
   /// Streams with growing recordings, and their synced lengths.
@@ -53,6 +55,8 @@ final class CheckpointWriter {
     var dirty: Set<StreamName> = []
     var uncovered: Set<StreamName> = []
     var message: CollectorCheckpoint.Position?
+    /// Whether it describes the log as it was before ``CheckpointWriter/rewind(from:)``.
+    var isFormer = false
   }
   /// Streams that an upload has left since the last checkpoint. Their recordings may be removed or closed.
   private var left: Set<StreamName> = []
@@ -71,8 +75,10 @@ final class CheckpointWriter {
     after checkpoint: CollectorCheckpoint, omitting names: Set<StreamName>, _ store: FileStore, loop: EventLoop
   ) {
     omitted = OmittedStreams(names, after: checkpoint)
-    (reached, latestTime) = (checkpoint.position, checkpoint.position.time)
-    (latest, self.store, self.loop) = (checkpoint, store, loop)
+    reached = checkpoint.position
+    // The checkpoint of an earlier version has a sequence and no time.
+    latestTime = checkpoint.position.sequence > 0 && checkpoint.position.time == 0 ? nil : checkpoint.position.time
+    (latest, formerEnd, self.store, self.loop) = (checkpoint, checkpoint.formerEnd, store, loop)
     for file in checkpoint.files {
       growing[StreamName(base: file.base)] = GrowthExtent(part: file.part, length: file.length)
     }
@@ -82,19 +88,20 @@ final class CheckpointWriter {
 
   /// - Parameter message: with its own storage time.
   func received(_ message: CollectorCheckpoint.Position) {
-    latestTime = max(latestTime, message.time)
-    messages.append(.init(sequence: message.sequence, mark: message.mark, time: latestTime))
+    latestTime = latestTime.map { max($0, message.time) }
+    messages.append(.init(sequence: message.sequence, mark: message.mark, time: latestTime ?? 0))
   }
 
   /// Called when the log is read again from its beginning.
-  func rewind() {
+  ///
+  /// - Parameter end: the last message that this collector has read.
+  func rewind(from end: UInt64) {
+    formerEnd = max(formerEnd ?? 0, end, omitted.applied.sequence)
     (messages, latestTime) = ([], 0)
     omitted.rewind()
-    pending.message = nil
+    (pending.message, pending.isFormer) = (nil, true)
     reached = .beginning
-    latest.position = .beginning
-    latest.applied = nil
-    latest.omissions = []
+    latest.forgetLog()
   }
 
   /// Called when bytes of the stream are stored.
@@ -111,6 +118,9 @@ final class CheckpointWriter {
 
   /// Called when an upload of the stream is over or cannot be stored.
   func uploadLeft(_ name: StreamName) { left.insert(name) }
+
+  /// Whether a message has the sequence of one that was read before the brokers lost messages.
+  func isReread(_ sequence: UInt64) -> Bool { formerEnd.map { sequence <= $0 } ?? false }
 
   /// Whether something has changed since the last checkpoint.
   var isDue: Bool { !messages.isEmpty || !dirty.isEmpty || hasApplied }
@@ -144,9 +154,11 @@ final class CheckpointWriter {
     omitted.describe(in: &checkpoint, with: uploads, waiting: waiting, reached: reached)
     checkpoint.files = growing.map { .init(base: $0.key.base, part: $0.value.part, length: $0.value.length) }
     checkpoint.purges = purges
+    if let formerEnd, checkpoint.position.sequence < formerEnd { checkpoint.formerEnd = formerEnd }
     let unsynced = dirty.filter { growing[$0] != nil }
     (pending.dirty, dirty) = (dirty, [])
     (pending.uncovered, uncovered) = (uncovered, [])
+    pending.isFormer = false
     hasApplied = false
     synchronize(Array(unsynced)) { [self, checkpoint] error in
       if let error { return completion(.failed(error)) }
@@ -224,7 +236,10 @@ final class CheckpointWriter {
   }
 
   private func written(_ checkpoint: CollectorCheckpoint, _ outcome: Outcome, _ completion: (Outcome) -> Void) {
-    if case .written = outcome, !isStopped { latest = checkpoint }
+    if case .written = outcome, !isStopped {
+      latest = checkpoint
+      if pending.isFormer { latest.forgetLog() }
+    }
     conclude(outcome, completion)
   }
 
@@ -240,5 +255,13 @@ final class CheckpointWriter {
     }
     pending = Pending()
     completion(outcome)
+  }
+}
+
+extension CollectorCheckpoint {
+  /// Removes what it states about messages, because others may have their sequences.
+  fileprivate mutating func forgetLog() {
+    (position, applied) = (.beginning, nil)
+    (omissions, purges) = ([], [])
   }
 }

@@ -145,7 +145,7 @@ final class Collection {
     warn(
       "the brokers have lost messages that were collected. The stored recordings stay, and the log is read again from its "
         + "beginning.")
-    checkpoints.rewind()
+    checkpoints.rewind(from: lastRead)
     purgeQueue.rewind()
     (lastRead, lastDistributed, unread) = (0, 0, [:])
     for upload in uploads.values { upload.link = nil }
@@ -249,9 +249,8 @@ final class Collection {
         } else if checkpoints.omitted.mayBeApplied(message.sequence) {
           // An earlier collector has reported this, or has purged the upload.
           pass(token, of: nil, entry)
-        } else if purges, entry.isComplete, first?.sequence == message.sequence {
-          // A purge leaves this message of a collected upload. It may have been purged for another partition, or before
-          // the brokers lost messages, so that the log is read again.
+        } else if mayBePurged(message.sequence), entry.isComplete, first?.sequence == message.sequence {
+          // A purge leaves this message of a collected upload.
           passOver()
         } else {
           warn(
@@ -265,6 +264,12 @@ final class Collection {
       lastDistributed = min(message.sequence, lastRead)
       distribute()
     }
+  }
+
+  /// Whether a collector may have purged the upload of a message that was not applied: the collector of another
+  /// partition, which the message does not state, or this one before the brokers lost messages.
+  private func mayBePurged(_ sequence: UInt64) -> Bool {
+    purges && (assignment.count > 1 || checkpoints.isReread(sequence))
   }
 
   private func admit(_ token: String, _ origin: UploadOrigin, _ message: StoredMessage, _ entry: LogEntry) {

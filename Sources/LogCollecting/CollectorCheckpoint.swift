@@ -79,6 +79,8 @@ struct CollectorCheckpoint: Equatable, Sendable {
   /// The last message that was applied or belongs to one of ``omissions``. Nil if that is the one above, because there
   /// are none.
   var applied: Position?
+  /// The last message that was read before the brokers lost messages. Nil unless the log is read again up to there.
+  var formerEnd: UInt64?
   var uploads: [Upload] = []
   var files: [File] = []
   var purges: [Purge] = []
@@ -103,6 +105,7 @@ struct CollectorCheckpoint: Equatable, Sendable {
     }
     add(position, Self.positionKeys)
     if let applied { add(applied, Self.appliedKeys) }
+    if let formerEnd { head.append(("former-end", .integer(Int64(clamping: formerEnd)))) }
     var lines = [Line(head)]
     lines += uploads.map(Line.init)
     lines += files.map {
@@ -134,6 +137,7 @@ struct CollectorCheckpoint: Equatable, Sendable {
     else { return nil }
     self.init(stream: stream, created: created, partition: partition)
     (self.position, applied) = (position, head?.position(Self.appliedKeys))
+    formerEnd = head?.count("former-end")
     for line in lines.dropFirst().dropLast() {
       guard let line else { return nil }
       if let upload = Upload(line) {

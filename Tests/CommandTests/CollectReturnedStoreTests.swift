@@ -76,6 +76,25 @@ struct CollectReturnedStoreTests {
     }
   }
 
+  /// Stores a complete upload of two messages, which get the sequences 1 and 2. Returns its token.
+  private func publishPair(_ id: String) throws -> String {
+    let token = String(repeating: "a", count: 32)
+    var link = LogEntry.Link()
+    for offset in 0...1 {
+      var headers: [MessageContent.Header] = [
+        .init("Stream-ID", id), .init("Stream-Offset", "\(offset)"), .init("Upload-Offset", "\(offset)"),
+        .init("Upload-Length", "2"), .init("Sluice-CRC32", "d202ef8d"),
+        .init("Sluice-Publisher", "\(id).\(offset + 1)"), .init("Sluice-Number", "\(offset + 1)"),
+      ]
+      headers.append(offset == 0 ? .init("Sluice-Request", "POST /x") : .init("Upload-Complete", "?1"))
+      var content = MessageContent(headers: headers, payload: [0])
+      link = link.next(content)
+      content.headers.append(.init("Sluice-Chain", link.digest))
+      _ = try stream.publish(content, to: token, after: UInt64(offset)).get()
+    }
+    return token
+  }
+
   private func remove(_ removal: Removal, upTo last: Int) throws {
     switch removal {
     case .nothing: break
@@ -86,8 +105,8 @@ struct CollectReturnedStoreTests {
 
   // MARK: Collectors
 
-  private func collect() throws -> TestProcess {
-    let process = try sluice(["collect", broker.url, "--directory", directory.path])
+  private func collect(_ options: [String] = []) throws -> TestProcess {
+    let process = try sluice(["collect", broker.url, "--directory", directory.path] + options)
     try process.lines.first("the collector to begin") { $0.text.hasPrefix("collecting ") }
     return process
   }
@@ -189,5 +208,33 @@ struct CollectReturnedStoreTests {
     try directory.write(".collected", old)
     try remove(.last, upTo: Self.position)
     #expect(try !collectMore(situation, first, reportsLoss: false))
+    // The latest time of the messages up to the old position is still unknown.
+    let last = String(decoding: try directory.contents(".collected"), as: UTF8.self)
+    #expect(!last.contains("time="), "\(last)")
+  }
+
+  @Test("a collector that reads the log again does not report the rest of an upload that it has purged")
+  func purgedBefore() throws {
+    let token = try publishPair("a")
+    let first = try collect(["--after-collect", "purge"])
+    try waitUntil("the first message is removed") { try stream.messages(of: token).count == 1 }
+    try end(first)
+    try broker.stop()
+    try broker.saveStore()
+    try broker.start()
+    for number in 3...4 { try publish(number, "b\(number)") }
+    let second = try collect(["--after-collect", "purge"])
+    try waitUntil("the later messages are collected") { isCollected("b3") && isCollected("b4") }
+    try end(second)
+    try broker.stop()
+    try broker.restoreStore()
+    try broker.start()
+    try waitUntil("the broker answers") { (try? stream.lastMessage(of: "*")) != nil }
+    let third = try collect(["--after-collect", "purge"])
+    try third.lines.first("the report of the loss") { $0.text.contains("the brokers have lost messages") }
+    try publish(3, "more")
+    try waitUntil("the next message is collected") { isCollected("more") }
+    try end(third)
+    #expect(!third.output.contains { $0.contains("whose beginning is no longer in the log") }, "\(third.output)")
   }
 }

@@ -34,6 +34,7 @@ struct CollectorCheckpointTests {
         checkpoint.omissions.append(.init(base: "k-o\(index)", sequence: number()))
       }
     }
+    if random.chance(50) { checkpoint.formerEnd = number() }
     return checkpoint
   }
 
