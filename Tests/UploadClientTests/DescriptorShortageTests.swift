@@ -1,5 +1,6 @@
 // Tests that a request for which this process lacks a descriptor names this reason, and leaves no lasting damage.
 
+import CCurl
 import EventLoops
 import ExitTesting
 import Glibc
