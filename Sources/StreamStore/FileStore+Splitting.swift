@@ -368,7 +368,7 @@ extension FileStore {
 
   /// An earlier recording, read in its received form. nil if it was moved away, or if its head before the correction of
   /// its sizes cannot be determined.
-  private func openEarlier(_ name: StreamName, _ part: RecordingPart) throws(SystemError) -> OpenFile? {
+  func openEarlier(_ name: StreamName, _ part: RecordingPart) throws(SystemError) -> OpenFile? {
     // It may get its final name between the two attempts.
     for file in [part.file, name.partial, part.file] {
       if file == name.partial, try isForeign(name, part) { continue }
@@ -377,8 +377,12 @@ extension FileStore {
       // are the received ones, unless that record differs.
       let present = beginning(of: opened, count: WAVHead.maximumLength)
       let recorded = try recordedHead(of: name.withExtension(part.finalExtension), size: size)
-      // Only streams whose head leaves its sizes open are split.
-      if recorded == nil, part.headerLength == 0, part.start == 0, WAVHead(present)?.isOpen != true { return nil }
+      // Only a head that left its sizes open was corrected.
+      if recorded == nil, part.finalExtension == ".wav", part.headerLength == 0, part.start == 0,
+        WAVHead(present)?.isOpen != true
+      {
+        return nil
+      }
       opened.headChanges(from: recorded.flatMap { $0.isEmpty ? nil : $0 } ?? present)
       return opened
     }

@@ -1,5 +1,6 @@
 // Tests where the next bytes of a stream belong, against a model that looks at each byte.
 
+import Glibc
 import NetworkTesting
 import PropertyTesting
 import Testing
@@ -50,8 +51,10 @@ struct StoredRangesTests {
     }
   }
 
-  @Test("the recordings of a split stream contain its bytes without the holes", arguments: [false, true])
-  func split(isClosed: Bool) throws {
+  @Test(
+    "the recordings of a split stream contain its bytes without the holes, or those behind a hole without its record",
+    arguments: [false, true], [false, true])
+  func split(isClosed: Bool, hasRecord: Bool) throws {
     let directory = TemporaryDirectory()
     var split = RecordingSplit(duration: nil, size: 1000)
     split.leastLength = 0
@@ -69,13 +72,29 @@ struct StoredRangesTests {
       try waitUntil("the recording is closed") { !directory.names.contains { $0.hasSuffix(".part") } }
       test.stop()
     }
+    // An operator has moved it away with its recording.
+    for name in directory.names where !hasRecord && name.hasSuffix(".gaps") {
+      if try directory.text(name).contains("not-received") { #expect(unlink("\(directory.path)/\(name)") == 0) }
+    }
     let store = try FileStore(
       path: directory.path, durability: .interval, closedLifetime: .zero, hasSidecars: true, split: split,
       files: OpenFiles(), UploadUsage(.init()))
+    let missing = hasRecord ? hole : 0..<hole.upperBound
     let expected =
       isClosed
-      ? StoredRanges(closed: [0..<hole.lowerBound, hole.upperBound..<end])
-      : StoredRanges(closed: [], growing: 0..<end, holes: [hole])
-    #expect(try store.storedRanges(of: StreamName(base: "k-a")) == expected)
+      ? StoredRanges(closed: [0..<missing.lowerBound, hole.upperBound..<end])
+      : StoredRanges(closed: [], growing: 0..<end, holes: [missing])
+    let name = StreamName(base: "k-a")
+    #expect(try store.storedRanges(of: name) == expected)
+    guard isClosed, hasRecord else { return }
+    var changed = bytes
+    changed[2000] ^= 1
+    let results = [
+      try store.compareClosed(bytes.span, at: 0, of: name), try store.compareClosed(changed.span, at: 0, of: name),
+    ]
+    #expect(results == [.same, .different])
+    for file in directory.names where file.hasSuffix(".wav") { unlink("\(directory.path)/\(file)") }
+    let withoutFiles = try store.compareClosed(changed.span, at: 0, of: name)
+    #expect(withoutFiles == .unknown)
   }
 }
