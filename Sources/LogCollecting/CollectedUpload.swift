@@ -369,6 +369,10 @@ final class CollectedUpload: RecordingHolder, Exchange {
   var owner: UploadOwner { UploadOwner(credential: origin.owner, address: Self.address) }
   func lostRecording() { ownsFile = false }
   func tookRecording(ownsFile: Bool) { self.ownsFile = ownsFile }
+  func recordingWasClosed() {
+    // One that waits for its recording is about to open it, and finds the next part.
+    if phase == .open, waiting == nil { skip(to: offset) }
+  }
 
   func overtaken() {
     var event = ServerEvent(.interrupted, peer: Self.address, reason: Deactivation.overtaken.description)

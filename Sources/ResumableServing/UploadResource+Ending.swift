@@ -175,6 +175,8 @@ struct RecordingRemoval {
 
 extension UploadResource: RecordingHolder {
   func overtaken() { deactivate(.overtaken, peer: nil) }
+  /// Its next request finds this, and its client continues elsewhere.
+  func recordingWasClosed() {}
   var ownsFile: Bool { ledger.ownsFile }
   var isLive: Bool { ledger.isLive }
   var hasAcknowledgedBytes: Bool { ledger.state.announced > 0 }

@@ -17,6 +17,8 @@ package protocol RecordingHolder: AnyObject {
   func lostRecording()
   /// The upload begins or continues a recording.
   func tookRecording(ownsFile: Bool)
+  /// The recording was closed although the upload has bytes in it. Its next bytes belong in another part.
+  func recordingWasClosed()
   /// A newer request has continued the recording behind bytes that never arrived. The upload cannot be continued.
   func overtaken()
 }

@@ -80,19 +80,26 @@ extension FileStore {
     if stream.name.finalExtension == ".wav" {
       part.head = wavHead(of: stream.stored)?.bytes ?? []
     }
+    let logLength: Int
     do throws(SystemError) {
       if isTrusted || !stream.gaps.isDistrusted {
         try note(GapRecord(offset: end, length: 0, cause: isTrusted ? .interrupted : .notSynced), stream.name)
       }
-      try parts.append(part, to: stream.name.base)
+      logLength = try parts.append(part, to: stream.name.base)
     } catch {
       return completion(UnfinishedStream(error: error))
     }
+    let concluded: (UnfinishedStream?) -> Void = { [self] failure in
+      // The recording continues. With the line, each further attempt would add two others. If the recording has its
+      // final name despite the error, or if this is unknown, the line stays.
+      if failure != nil, (try? exists(stream.name.partial)) == true { parts.cut(stream.name.base, to: logLength) }
+      completion(failure)
+    }
     guard durability != .none else {
-      return finish(stream, .interrupted, forgetsLog: false, loop: loop, completion: completion)
+      return finish(stream, .interrupted, forgetsLog: false, loop: loop, completion: concluded)
     }
     // Only the loop's thread uses it. The worker merely passes it back.
-    nonisolated(unsafe) let carried = (stream: stream, completion: completion)
+    nonisolated(unsafe) let carried = (stream: stream, completion: concluded)
     // A closed recording looks complete without these.
     sync([stream.name.gaps, StreamParts.path(stream.name.base), StreamParts.directoryName]) { [self] error in
       loop.execute { [self] in

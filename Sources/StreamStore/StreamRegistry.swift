@@ -44,6 +44,8 @@ package final class StreamRegistry {
   /// The unfinished uploads whose bytes are in the growing recording. The one that was active last is at the end.
   private var sharers: [StreamName: [any RecordingHolder]] = [:]
   private var unattended: [StreamName: Unattended] = [:]
+  /// Why recordings could not be closed. Each reason is reported once.
+  private var unclosed: [StreamName: SystemError] = [:]
   /// Who has taken each stream before all uploads of the earlier server were known.
   var takers: [StreamName: Taker] = [:]
   /// Whether uploads of the earlier server that are not known yet may have stored bytes in a stream.
@@ -128,6 +130,7 @@ package final class StreamRegistry {
         holders[stream.name] = nil
         sharers[stream.name] = nil
         unattended[stream.name] = nil
+        unclosed[stream.name] = nil
       }
       finishing.end(stream.name) { completion(failure) }
     }
@@ -384,6 +387,7 @@ package final class StreamRegistry {
     do throws(SystemError) {
       guard let found = try store.open(name, for: .closing) else {
         distrusted.remove(name)
+        unclosed[name] = nil
         return false
       }
       stream = found
@@ -416,7 +420,8 @@ package final class StreamRegistry {
         // It counts against the quotas until it is removed.
         limits.accounts?.closed(stream.name)
         distrusted.remove(name)
-        sharers[name] = nil
+        unclosed[name] = nil
+        for sharer in sharers.removeValue(forKey: name) ?? [] { sharer.recordingWasClosed() }
       }
       // The kernel reports it once, so the next attempt would count on these bytes.
       if let failure, failure.mayLackBytes, !failure.error.isForeignChange { distrusted.add(name, failure.error) }
@@ -433,7 +438,9 @@ package final class StreamRegistry {
   }
 
   private func notClosed(_ name: StreamName, _ owner: UploadOwner?, _ error: SystemError) {
-    emit(ServerEvent(.warning, reason: "cannot close \(name.partial): \(error). The recording stays unfinished."))
+    if unclosed.updateValue(error, forKey: name) != error {
+      emit(ServerEvent(.warning, reason: "cannot close \(name.partial): \(error). The recording stays unfinished."))
+    }
     leave(name, for: owner)
   }
 

@@ -47,17 +47,22 @@ struct StreamStoreHandlerTests {
     var continuesRecording: Bool { true }
     var owner: UploadOwner { UploadOwner(credential: nil, address: "192.0.2.2") }
     var overtakings = 0
+    var closings = 0
 
     func lostRecording() { ownsFile = false }
     func tookRecording(ownsFile: Bool) { self.ownsFile = ownsFile }
+    func recordingWasClosed() { closings += 1 }
     func overtaken() { overtakings += 1 }
   }
 
   private let directory = TemporaryDirectory()
   private let loop: EventLoop
   private let registry: StreamRegistry
+  private let events: EventLog<ServerEvent>
 
   init() throws {
+    let events = try EventLog<ServerEvent>()
+    self.events = events
     loop = try EventLoop()
     var limits = UploadLimitsConfiguration()
     limits.quota = 20
@@ -66,7 +71,7 @@ struct StreamStoreHandlerTests {
       path: directory.path, durability: .none, closedLifetime: .zero, files: OpenFiles(), usage)
     let context = ServingContext(
       loop: loop, assignment: .only, figures: ServerLoopFigures(), finishAfter: .seconds(60), isValid: { _ in true },
-      emit: { _ in })
+      emit: { events.append($0) })
     registry = StreamRegistry(
       context, store: store,
       limits: StreamLimits(options: limits, usage: usage, accounts: store.accounts, worker: store.worker, loop: loop),
@@ -126,6 +131,28 @@ struct StreamStoreHandlerTests {
     #expect(first.overtakings == 0)
     keeper.release()
     #expect(first.overtakings == 1 && second.overtakings == 0)
+  }
+
+  @Test("a refused close is reported once and adds nothing to the stream's log, and uploads learn of a successful one")
+  func refusedClose() throws {
+    let (upload, keeper) = try begun()
+    keeper.park()
+    let name = StreamName(path: "/t", streamID: "a", mediaType: nil)
+    func log() -> String { (try? directory.text(".parts/t-a")) ?? "" }
+    let before = log()
+    // Another program has taken the recording's name.
+    try directory.write("t-a.bin", [1])
+    for attempt in 1...3 {
+      registry.closeMisplaced(name, for: nil)
+      #expect(log() == before, "\(attempt)")
+    }
+    #expect(events.all.count { $0.reason?.hasPrefix("cannot close ") == true } == 1, "\(events.all)")
+    #expect(try directory.text("t-a.part") == "abc")
+    #expect(upload.closings == 0)
+    unlink("\(directory.path)/t-a.bin")
+    registry.closeMisplaced(name, for: nil)
+    #expect(try directory.text("t-a.bin") == "abc")
+    #expect(upload.closings == 1)
   }
 
   @Test("bytes with a wrong digest are dropped, with the hole before them, and the stream is unchanged")
