@@ -44,6 +44,9 @@ final class CollectedUpload: RecordingHolder, Exchange {
   /// Whether there is a recording that may contain bytes of the current segment.
   private var hasBegun = false
   private(set) var ownsFile = false
+  /// Whether it has passed over bytes without a comparison, because the closed recording that contains them was moved
+  /// away. The log may have the only copy of them, so its messages are not purged.
+  private(set) var isUncompared = false
   private var handler: (any KeepingRequestHandler)?
   /// Whether the stored bytes can be continued.
   private enum Standing {
@@ -91,6 +94,7 @@ final class CollectedUpload: RecordingHolder, Exchange {
   ) {
     self.init(upload.token, upload.origin, at: upload.offset, registry: registry, loop: loop, emit: emit)
     (segmentStart, ownsFile, phase) = (upload.segmentStart, upload.ownsFile, upload.phase)
+    isUncompared = upload.isUncompared
     link = upload.link
     hasBegun = phase == .open && offset > segmentStart
     guard hasBegun else { return }
@@ -99,10 +103,10 @@ final class CollectedUpload: RecordingHolder, Exchange {
 
   /// The state for the next collector. Nil if the log has all of it.
   var checkpoint: CollectorCheckpoint.Upload? {
-    guard phase != .open || offset > segmentStart else { return nil }
+    guard phase != .open || offset > segmentStart || isUncompared else { return nil }
     return .init(
       token: token, origin: origin, segmentStart: segmentStart, offset: offset, ownsFile: ownsFile, phase: phase,
-      link: link?.isStorable == true ? link : nil)
+      isUncompared: isUncompared, link: link?.isStorable == true ? link : nil)
   }
 
   /// Whether a message may be the one that a server has published after ``link``.
@@ -157,8 +161,8 @@ final class CollectedUpload: RecordingHolder, Exchange {
   ///
   /// A server would tell its client where to continue, but a server with a log has acknowledged these bytes.
   ///
-  /// - Parameter end: the end of the bytes that have arrived.
-  func findPlace(upTo end: UInt64, in store: FileStore) -> Place {
+  /// - Parameter bytes: those that have arrived from ``offset`` on.
+  func findPlace(of bytes: ArraySlice<UInt8>, in store: FileStore) -> Place {
     if isAccepted, offset < placeEnd { return .recording }
     let stored: StoredRanges
     do throws(SystemError) {
@@ -171,11 +175,14 @@ final class CollectedUpload: RecordingHolder, Exchange {
     } catch {
       return .unknown(judge(error))
     }
-    let (position, streamEnd) = (origin.streamStart + offset, origin.streamStart + max(offset, end))
+    let position = origin.streamStart + offset
+    let streamEnd = position + UInt64(bytes.count)
     // The recording of its last bytes was closed.
     if hasBegun, offset > segmentStart, stored.isClosed(before: position) { leave(for: offset) }
     let next = stored.firstUnclosed(from: position)
     if next > position {
+      let repeated = bytes.prefix(Int(clamping: next - position))
+      if let outcome = compareClosed(repeated, in: store) { return .unknown(outcome) }
       if hasBegun, stored.isGrowing(at: position) { return .nextPart }
       leave(for: min(next, streamEnd) - origin.streamStart)
       if next >= streamEnd { return .closedRecordings }
@@ -186,6 +193,29 @@ final class CollectedUpload: RecordingHolder, Exchange {
     if next < streamEnd, !stored.hasPlace(at: next) { return .nextPart }
     placeEnd = stored.limit(from: next) - origin.streamStart
     return .recording
+  }
+
+  /// Compares bytes at ``offset`` with the closed recordings that contain them. Returns nil if the upload may pass over
+  /// them.
+  private func compareClosed(_ bytes: ArraySlice<UInt8>, in store: FileStore) -> Outcome? {
+    let comparison: ClosedComparison
+    do throws(SystemError) {
+      comparison = try bytes.withUnsafeBufferPointer { (buffer) throws(SystemError) in
+        try store.compareClosed(Span(_unsafeElements: buffer), at: origin.streamStart + offset, of: name)
+      }
+    } catch {
+      // Whatever the error is, nothing was written, and other streams can continue.
+      return .later("\(error)")
+    }
+    switch comparison {
+    case .same: return nil
+    case .different: return refuse("the bytes differ from those of a closed recording at the same offset")
+    case .unknown:
+      // The stream's log states that the recording has received these offsets. That permits not to store them again,
+      // but it does not prove that the bytes are the same.
+      isUncompared = true
+      return nil
+    }
   }
 
   /// Closes the growing recording of the stream, so that the bytes of this upload begin the next part.
@@ -301,10 +331,10 @@ final class CollectedUpload: RecordingHolder, Exchange {
 
   /// Closes the recording because the stream was silent for too long. Later bytes continue in the next part.
   func closeSilent() {
-    guard phase == .open, hasBegun else { return }
+    guard phase == .open else { return }
     park()
     phase = .closed
-    makeHandler()?.end(.close, for: self)
+    if hasBegun { makeHandler()?.end(.close, for: self) }
   }
 
   /// Records that the upload cannot be stored. Its messages stay in the log.

@@ -26,6 +26,8 @@ struct CollectorCheckpoint: Equatable, Sendable {
     /// Whether the recording is removed when the upload is cancelled.
     var ownsFile = false
     var phase = Phase.open
+    /// Whether it has passed over bytes that could not be compared, so that its messages are not purged.
+    var isUncompared = false
     /// The link of its last message that counts. Nil if it is unknown, as in a checkpoint of an earlier version.
     var link: LogEntry.Link?
   }
@@ -182,6 +184,7 @@ private struct Line {
     set("type", origin.mediaType.map { .displayString($0) })
     set("owner", origin.owner.map { .bytes($0) })
     set("description", origin.description.map { .displayString($0) })
+    if upload.isUncompared { set("uncompared", .boolean(true)) }
     set("number", upload.link.map { .integer(Int64(clamping: $0.number)) })
     set("chain", upload.link.map { .string($0.digest) })
   }
@@ -217,6 +220,7 @@ extension CollectorCheckpoint.Upload {
         path: path, mediaType: line.text("type"), streamID: streamID, streamStart: start, owner: line.bytes("owner"),
         isLive: isLive, description: line.text("description")),
       segmentStart: from, offset: offset, ownsFile: owns, phase: phase)
+    isUncompared = line.flag("uncompared") ?? false
     if let number = line.count("number"), let chain = line.string("chain") {
       link = LogEntry.Link(number: number, digest: chain)
     }

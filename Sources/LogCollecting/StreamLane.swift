@@ -26,9 +26,6 @@ final class StreamLane {
     }
   }
 
-  /// The time before an operation is retried that the disk refused.
-  private static let pause = Duration.seconds(2)
-
   private unowned let collection: Collection
   let name: StreamName
   private var queue: [Item] = []
@@ -44,6 +41,7 @@ final class StreamLane {
   private var awaitsCheckpoint = false
   private var isProceeding = false
   private var complaint: String?
+  private var pauses = RetryPauses()
 
   init(_ collection: Collection, _ name: StreamName) {
     self.collection = collection
@@ -136,25 +134,27 @@ final class StreamLane {
     proceed()
   }
 
-  private func ended(_ outcome: CollectedUpload.Outcome, _ item: Item) {
+  /// - Parameter isCostly: whether the attempt has written and synced files.
+  private func ended(_ outcome: CollectedUpload.Outcome, _ item: Item, isCostly: Bool = false) {
     isBusy = false
     if case .failed(let error) = outcome { return collection.fail(.disk(error)) }
     if case .later(let reason) = outcome {
       isStuck = true
       if complaint != reason {
+        let times = isCostly ? "after pauses that grow to two minutes" : "every two seconds"
         collection.warn(
           "\(name.partial) waits: \(reason). Its messages stay in the log, and other streams continue. Remove the "
-            + "cause. The collector tries again every two seconds.")
+            + "cause. The collector tries again \(times).")
       }
       complaint = reason
       setAside()
-      collection.loop.schedule(after: Self.pause) { [weak self] in
+      collection.loop.schedule(after: pauses.next(grows: isCostly)) { [weak self] in
         self?.isStuck = false
         self?.proceed()
       }
     } else {
       if complaint != nil { collection.warn("\(name.partial) waits no longer") }
-      complaint = nil
+      (complaint, pauses) = (nil, RetryPauses())
       item.upload.link = item.entry?.link
       removeFirst()
       collection.applied(item, self)
@@ -203,14 +203,15 @@ final class StreamLane {
     // The place of the bytes depends on how that ends.
     let waits = collection.registry.waits(for: name) { [self] in storeRest(item, entry, hasClosed: hasClosed) }
     if waits { return }
-    switch upload.findPlace(upTo: entry.end, in: collection.store) {
+    switch upload.findPlace(of: rest(of: item, entry), in: collection.store) {
     case .recording:
       upload.open { [self] outcome in
         guard outcome == .done else { return ended(outcome, item) }
         store(item, entry)
       }
     case .closedRecordings: finish(item, entry)
-    case .nextPart where hasClosed: ended(.later("its growing recording cannot be closed"), item)
+    case .nextPart where hasClosed:
+      ended(.later("its growing recording cannot be closed"), item, isCostly: true)
     case .nextPart:
       guard collection.isCovered(upload) else { return awaitCheckpoint() }
       collection.touched(upload)
@@ -218,6 +219,12 @@ final class StreamLane {
       storeRest(item, entry, hasClosed: true)
     case .unknown(let outcome): ended(outcome, item)
     }
+  }
+
+  /// The bytes of the message that are not stored.
+  private func rest(of item: Item, _ entry: LogEntry) -> ArraySlice<UInt8> {
+    let stored = item.upload.offset - min(item.upload.offset, entry.offset)
+    return item.message.content.payload.dropFirst(Int(clamping: stored))
   }
 
   /// Waits for a checkpoint before a recording is closed. Otherwise the next collector could find a final recording
@@ -231,8 +238,7 @@ final class StreamLane {
   private func store(_ item: Item, _ entry: LogEntry) {
     let upload = item.upload
     collection.stored(upload)
-    let repeated = Int(clamping: upload.offset - min(upload.offset, entry.offset))
-    let bytes = item.message.content.payload.dropFirst(repeated).prefix(Int(clamping: upload.room))
+    let bytes = rest(of: item, entry).prefix(Int(clamping: upload.room))
     if !bytes.isEmpty, case let outcome = upload.keep(bytes), outcome != .done { return ended(outcome, item) }
     if let text = item.message.content["Stream-Description"], entry.offset > 0 { upload.describe(text) }
     // If closed recordings contain the bytes behind those of the upload, the stream does not end with it.

@@ -1,7 +1,9 @@
 // Tests sluice collect with uploads that overlap closed recordings of their streams. A model states what all parts of a
 // stream must contain together: each sent byte once, and a record of each missing one.
 
+import BrokerTesting
 import Glibc
+import JetStream
 import NetworkTesting
 import PropertyTesting
 import Testing
@@ -25,7 +27,7 @@ struct CollectOverlapTests {
   private struct Stream {
     let id: String
     let format: Format
-    let content: [UInt8]
+    var content: [UInt8]
     /// The stream offsets that were sent.
     var sent: [Range<Int>] = []
     var path: String { "/x.\(format.rawValue)" }
@@ -241,6 +243,125 @@ struct CollectOverlapTests {
     try stream.append(rig, last, from: 300, 550..<600, completes: true)
     try rig.finish()
     try stream.check(directory)
+    #expect(Self.refusals(rig).isEmpty)
+  }
+
+  /// The bytes in the messages of an upload.
+  private static func logged(_ rig: CollectRig, _ location: String) throws -> [UInt8] {
+    let log = try BrokerLoop(.init(servers: [rig.broker.url])).open("sluice")
+    let messages = try log.messages(of: String(location.dropFirst("/.uploads/".count)))
+    return Array(messages.map(\.content.payload).joined())
+  }
+
+  /// Begins a stream whose recording is closed after silence, and waits for its sidecar.
+  private static func closed(_ rig: CollectRig, _ format: Format, _ range: Range<Int>) throws -> Stream {
+    var stream = Stream("a", format)
+    _ = try stream.begin(rig, range)
+    let directory = rig.directories[0]
+    try waitUntil("the recording is closed") {
+      directory.names.contains(stream.file) && access("\(directory.path)/x-a.sidecar", F_OK) == 0
+    }
+    return stream
+  }
+
+  @Test("an upload that differs from a closed recording is refused, and its messages stay", arguments: Format.allCases)
+  func different(_ format: Format) throws {
+    let rig = try CollectRig(collectors: 1, ["--finish-after", "1s", "--after-collect", "purge"])
+    let stream = try Self.closed(rig, format, 0..<1000)
+    var other = stream
+    other.content[500] ^= 1
+    let location = try other.begin(rig, 0..<1000)
+    try other.append(rig, location, from: 0, 1000..<1500, completes: true)
+    try rig.finish()
+    try stream.check(rig.directories[0])
+    let refusals = Self.refusals(rig)
+    #expect(refusals.count == 1 && refusals.allSatisfy { $0.contains("differ from those of a closed") }, "\(refusals)")
+    let logged = try Self.logged(rig, location)
+    #expect(logged == Array(other.content[..<1500]))
+  }
+
+  @Test(
+    "an upload that repeats a closed recording that was moved away continues behind it, and its messages stay",
+    arguments: Format.allCases, [false, true])
+  func movedAway(_ format: Format, isRestarted: Bool) throws {
+    let rig = try CollectRig(collectors: 1, ["--finish-after", "1s", "--after-collect", "purge"])
+    let directory = rig.directories[0]
+    var stream = try Self.closed(rig, format, 0..<1000)
+    for file in [stream.file, "x-a.gaps"] { #expect(unlink("\(directory.path)/\(file)") == 0) }
+    let location = try stream.begin(rig, 0..<1000)
+    try waitUntil("the checkpoint states it") {
+      String(decoding: try directory.contents(".collected"), as: UTF8.self).contains("uncompared")
+    }
+    if isRestarted { try rig.restart(0, SIGTERM) }
+    try stream.append(rig, location, from: 0, 1000..<1500, completes: true)
+    try rig.collectors[0].lines.first("the report") { $0.text.contains("because it has repeated bytes of a recording") }
+    try rig.finish()
+    let next = try directory.contents("x-a~2.\(format.rawValue)")
+    #expect(next.suffix(500).elementsEqual(stream.content[1000..<1500]))
+    let logged = try Self.logged(rig, location)
+    #expect(logged == Array(stream.content[..<1500]))
+    #expect(Self.refusals(rig).isEmpty)
+  }
+
+  @Test("an upload waits while the closed recording that contains its bytes cannot be read")
+  func unreadable() throws {
+    let rig = try CollectRig(collectors: 1, ["--finish-after", "1s"])
+    let directory = rig.directories[0]
+    var stream = try Self.closed(rig, .plain, 0..<1000)
+    let file = "\(directory.path)/\(stream.file)"
+    #expect(rename(file, "\(directory.path)/.away") == 0 && mkdir(file, 0o700) == 0)
+    let location = try stream.begin(rig, 500..<1000)
+    try rig.collectors[0].lines.first("the report") { $0.text.contains("x-a.part waits: ") }
+    #expect(rmdir(file) == 0 && rename("\(directory.path)/.away", file) == 0)
+    try stream.append(rig, location, from: 500, 1000..<1500, completes: true)
+    try rig.finish()
+    try stream.check(directory)
+    #expect(Self.refusals(rig).isEmpty)
+  }
+
+  @Test(
+    "an upload whose recording another one has closed continues, even if that is moved away, and collectors change",
+    arguments: [false, true])
+  func closedByOther(isRestarted: Bool) throws {
+    let rig = try CollectRig(collectors: 1)
+    let directory = rig.directories[0]
+    var stream = Stream("a", .plain)
+    _ = try stream.begin(rig, 0..<500)
+    let open = try stream.begin(rig, 600..<1000)
+    _ = try stream.begin(rig, 500..<600)
+    try waitUntil("the hole is filled") {
+      guard directory.names.contains("x-a~2.part"), access("\(directory.path)/x-a.sidecar", F_OK) == 0 else {
+        return false
+      }
+      return try directory.contents("x-a~2.part").count == 100
+    }
+    for file in [stream.file, "x-a.gaps"] { #expect(unlink("\(directory.path)/\(file)") == 0) }
+    if isRestarted { try rig.restart(0, SIGTERM) }
+    try stream.append(rig, open, from: 600, 1000..<1100, completes: true)
+    try rig.finish()
+    #expect(Self.refusals(rig).isEmpty)
+    let next = try directory.contents("x-a~2.txt")
+    let hole = [UInt8](repeating: 0, count: 400)
+    #expect(next == Array(stream.content[500..<600]) + hole + Array(stream.content[1000..<1100]))
+  }
+
+  @Test("a recording whose name is taken is closed when the name is free, and until then it is reported once")
+  func nameTaken() throws {
+    let rig = try CollectRig(collectors: 1)
+    let directory = rig.directories[0]
+    var stream = Stream("a", .plain)
+    _ = try stream.begin(rig, 1000..<2000)
+    try waitUntil("the bytes are stored") { directory.names.contains("x-a.part") }
+    let foreign = try directory.write(stream.file, "foreign")
+    let late = try stream.begin(rig, 0..<500)
+    try rig.collectors[0].lines.first("the report") {
+      $0.text.contains("x-a.part waits: its growing recording cannot be closed") && $0.text.contains("pauses that grow")
+    }
+    #expect(unlink(foreign) == 0)
+    try stream.append(rig, late, from: 0, 500..<1000, completes: true)
+    try rig.finish()
+    try stream.check(directory)
+    #expect(rig.output.count { $0.contains("cannot close x-a.part") } == 1, "\(rig.output)")
     #expect(Self.refusals(rig).isEmpty)
   }
 

@@ -23,7 +23,7 @@ struct CollectorCheckpointTests {
       checkpoint.uploads.append(
         .init(
           token: "t\(index)", origin: origin, segmentStart: number(), offset: number(), ownsFile: random.chance(50),
-          phase: phases[index % 3]))
+          phase: phases[index % 3], isUncompared: random.chance(50)))
       checkpoint.files.append(.init(base: "k-s\(index)", part: index + 1, length: number()))
       let awaited = random.chance(50) ? "k-s\(index)" : nil
       checkpoint.purges.append(.init(token: "t\(index)", sequence: number(), awaited: awaited))
