@@ -58,9 +58,18 @@ package final class AgentBench {
     do throws(AgentError) { while true { _ = try connection.receive(within: .seconds(60)) } } catch {
       guard error == .disconnected else { throw TestFailure("the agent does not end: \(error)") }
     }
-    // It also closes the listening socket, at nearly the same time.
-    try waitUntil("nobody listens there") { (try? AgentConnection(location)) == nil }
+    // It also closes the listening socket and its lock, at nearly the same time.
+    try waitUntil("nobody listens there, and nobody has the lock") {
+      (try? AgentConnection(location)) == nil && !isLocked
+    }
     return true
+  }
+
+  /// Whether a process has the agent's lock.
+  private var isLocked: Bool {
+    let lock = open("\(location.directory)/agent.lock", O_RDONLY | O_CLOEXEC)
+    defer { close(lock) }
+    return lock >= 0 && flock(lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK
   }
 
   /// All transfers, as the agent lists them.
