@@ -14,7 +14,8 @@ package struct DownloadStateMachine: Equatable {
   package private(set) var validator: String?
   /// The length of the representation; nil while it is unknown.
   package private(set) var length: UInt64?
-  /// The `Repr-Digest` of the representation, from the response with these bytes or an earlier one.
+  /// The `Repr-Digest` of the representation, from the response with these bytes or an earlier one. If a whole response
+  /// has only a `Content-Digest`, that one, because its content is the representation.
   package private(set) var digest: String?
   /// The `ETag` and the `Last-Modified` of the response that these bytes began with, as far as they are known.
   private var tag: String?
@@ -37,12 +38,20 @@ package struct DownloadStateMachine: Equatable {
   private var endsWithConnection = false
   /// Why the rest cannot be requested; nil if it can, or if there is no response.
   private var obstacle: DownloadRestart?
-  /// The largest number of bytes of such a response that did not match the server's digest; nil if there was none.
-  private var furthestMismatch: UInt64?
-  /// The number of such responses, each with more bytes than the one before.
+  /// The validator and the bytes of the last such response that did not match the server's digest; nil if there was
+  /// none.
+  private var lastMismatch: MismatchedBytes?
+  /// The number of such responses, each of another version or with more bytes than the one before.
   private var mismatches = 0
   /// The number of such responses that ends the download.
   private static let mismatchLimit = 3
+  /// Whether a 416 without a version has completed the bytes, so that only their digest shows that nothing is missing.
+  private var awaitsDigest = false
+
+  private struct MismatchedBytes: Equatable {
+    var validator: String?
+    var count: UInt64
+  }
 
   package init() {}
 
@@ -109,6 +118,7 @@ package struct DownloadStateMachine: Equatable {
     if response.status == 416, case .unsatisfied(let total)? = contentRange(response), total == count,
       length ?? total == total, hasAll(response)
     {
+      awaitsDigest = length == nil && match(response) == .unknown
       length = total
       digest = digest ?? response[DigestField.representation]
       return .complete
@@ -184,7 +194,7 @@ package struct DownloadStateMachine: Equatable {
     (count, asked) = (0, 0)
     length = stated
     end = length
-    digest = response[DigestField.representation]
+    digest = response[DigestField.representation] ?? response[DigestField.content]
     validator = isUnidentified || Self.refusesRanges(response) ? nil : Self.validator(response)
     (tag, modified) = (response["ETag"], response["Last-Modified"])
     // From HTTP/2 on, the end of a response is marked (RFC 9113, section 8.1).
@@ -216,10 +226,10 @@ package struct DownloadStateMachine: Equatable {
 
   private mutating func forget() {
     let (isUnidentified, contradictions, furthest) = (isUnidentified, contradictions, furthest)
-    let (furthestMismatch, mismatches) = (furthestMismatch, mismatches)
+    let (lastMismatch, mismatches) = (lastMismatch, mismatches)
     self = DownloadStateMachine()
     (self.isUnidentified, self.contradictions, self.furthest) = (isUnidentified, contradictions, furthest)
-    (self.furthestMismatch, self.mismatches) = (furthestMismatch, mismatches)
+    (self.lastMismatch, self.mismatches) = (lastMismatch, mismatches)
   }
 
   // MARK: Versions
@@ -250,15 +260,17 @@ package struct DownloadStateMachine: Equatable {
     return isNamed ? .same : .unknown
   }
 
-  /// Whether a 416 means that nothing is missing. Servers send it without an `ETag`. Then only a known length shows
-  /// that the bytes are their version's whole.
+  /// Whether a 416 means that nothing is missing. Servers send it without an `ETag`. Then only a known length, or the
+  /// later comparison with a digest, shows that the bytes are their version's whole.
   private func hasAll(_ response: HTTPResponse) -> Bool {
     switch match(response) {
     case .same: true
     case .other: false
-    case .unknown: length != nil
+    case .unknown: length != nil || (digest ?? response[DigestField.representation]).map(Self.isComparable) == true
     }
   }
+
+  private static func isComparable(_ digest: String) -> Bool { !FileDownload.digests(digest).isEmpty }
 
   /// The permitted value of `If-Range` for a representation (section 13.1.5): a strong entity tag, or if there is no
   /// tag at all, a date that is at least a second older than the response.
@@ -320,21 +332,26 @@ package struct DownloadStateMachine: Equatable {
     case mayLackRest
     /// The response may have been cut off, and the rest cannot be requested for that reason.
     case cannotContinue(DownloadRestart)
-    /// This number of such responses did not match, each with more bytes than the one before.
-    case grows(Int)
+    /// This number of such responses did not match, each of another version or with more bytes than the one before.
+    case changes(Int)
+    /// The last 416 was that of another version. The next request asks for everything.
+    case startOver(DownloadRestart)
   }
 
   /// The bytes of a download that seemed complete do not match the server's digest.
   package mutating func mismatched() -> Mismatch {
+    if awaitsDigest {
+      forget()
+      return .startOver(.range)
+    }
     guard endsWithConnection, length == nil else { return .wrong }
     if let obstacle { return .cannotContinue(obstacle) }
     // Otherwise a server whose digest is wrong, and whose 416 does not confirm the end, would be asked without end.
-    if let furthestMismatch, count <= furthestMismatch { return .wrong }
-    furthestMismatch = count
-    // A file that grows while it is sent has more bytes and another version each time, so each request asks for
-    // everything.
+    if let lastMismatch, lastMismatch.validator == validator, count <= lastMismatch.count { return .wrong }
+    lastMismatch = MismatchedBytes(validator: validator, count: count)
+    // A file that changes while it is sent has another version each time, so each request asks for everything.
     mismatches += 1
-    return mismatches < Self.mismatchLimit ? .mayLackRest : .grows(mismatches)
+    return mismatches < Self.mismatchLimit ? .mayLackRest : .changes(mismatches)
   }
 
   /// The bytes from there on are lost, because they could not be written.

@@ -79,11 +79,13 @@ extension FileDownload {
     case .success(let verified): end(nil, verified: verified, resumeData: nil)
     case .failure(var error):
       if error.kind == .corrupt, file != nil {
+        let count = machine.count
         switch machine.mismatched() {
         case .wrong: break
         case .mayLackRest: return requestRest()
         case .cannotContinue(let reason): error.description = Self.cutWords(reason)
-        case .grows(let count): error.description = Self.growthWords(count)
+        case .changes(let count): error.description = Self.changeWords(count)
+        case .startOver(let reason): return startOver(reason, count)
         }
       }
       let isWhole = file.map { $0.written >= machine.count } ?? false
@@ -102,18 +104,30 @@ extension FileDownload {
     "\(unmatched), so it was probably cut off. The rest cannot be requested: \(reason). Download the file again."
   }
 
-  private static func growthWords(_ count: Int) -> String {
-    "\(count) responses did not match the server's digest, each with more bytes than the one before: the resource may "
-      + "grow while it is sent. Download it when it no longer changes."
+  private static func changeWords(_ count: Int) -> String {
+    "\(count) responses did not match the server's digest, each of another version or with more bytes than the one "
+      + "before: the resource may change while it is sent. Download it when it no longer changes."
   }
 
   /// The response may have been cut off, so the download has not ended.
   private func requestRest() {
+    if goesOn() { again(.connectionLost(Self.unmatched), nil) }
+  }
+
+  /// The existing bytes are those of an earlier version.
+  private func startOver(_ reason: DownloadRestart, _ count: UInt64) {
+    if goesOn(), discard(reason, count) { send(sent) }
+  }
+
+  /// Takes back the end. Returns false if the download was cancelled during the verification.
+  private func goesOn() -> Bool {
     isEnding = false
-    // It was cancelled during the verification.
-    guard file?.hasAbandonedDigests == false else { return fail(DownloadError(.cancelled, "cancelled")) }
+    guard file?.hasAbandonedDigests == false else {
+      fail(DownloadError(.cancelled, "cancelled"))
+      return false
+    }
     if let interval = configuration.progressInterval { tellProgress(every: interval) }
-    again(.connectionLost(Self.unmatched), nil)
+    return true
   }
 
   /// Ends with an error, and keeps the part if it can be continued.

@@ -67,15 +67,14 @@ extension FileDownload {
   private func begin(_ response: HTTPResponse, at offset: UInt64) {
     guard let file else { return }
     (self.response, contentStart, reception) = (response, offset, .content)
-    // Otherwise these are the file's digests, computed when the file is complete. For a pipe, one must begin before a
-    // trailer names the algorithm, so it uses the requested one.
-    if offset == 0 {
-      let stated = machine.digest.map(Self.digests)?.map(\.algorithm) ?? []
-      if !stated.isEmpty {
-        file.beginDigests(stated)
-      } else if file.isStream, response["Trailer"] != nil {
-        file.beginDigests([.sha256])
-      }
+    // Otherwise, a file is read when it is complete. For a pipe, a digest must begin before a trailer or a later
+    // response names the algorithm, so it uses the requested one.
+    if offset == 0 || file.isStream {
+      let stated = [machine.digest, response[DigestField.content]].flatMap { $0.map(Self.digests) ?? [] }
+      file.beginDigests(
+        DigestAlgorithm.allCases.filter { algorithm in
+          stated.contains { $0.algorithm == algorithm } || file.isStream && algorithm == .sha256
+        })
     }
     handler(.receiving(offset: offset, length: machine.length))
     if let validator = machine.validator, !file.isStream {

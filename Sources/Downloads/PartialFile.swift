@@ -19,7 +19,7 @@ package final class PartialFile: @unchecked Sendable {
   private let descriptor: Int32
   private let worker: BackgroundWorker
   private let state = Lock(State())
-  /// The digests of the whole file, from its beginning. On the worker's thread only.
+  /// The digests of the whole file, and of its bytes from a later one on. On the worker's thread only.
   private var running: [DigestOfWrites] = []
   /// How many bytes are certainly on the disk. On the worker's thread only.
   private var synchronized: UInt64 = 0
@@ -41,8 +41,14 @@ package final class PartialFile: @unchecked Sendable {
 
   /// A digest of the written bytes. A class, because an array cannot contain values that cannot be copied.
   private final class DigestOfWrites {
+    let start: UInt64
     var digest: RunningDigest
-    init(_ algorithm: DigestAlgorithm) { digest = RunningDigest(algorithm) }
+    /// The end of its bytes in the file.
+    var end: UInt64 { start + digest.byteCount }
+    init(_ algorithm: DigestAlgorithm, from start: UInt64) {
+      self.start = start
+      digest = RunningDigest(algorithm)
+    }
   }
 
   /// The maximum number of bytes that wait for the disk, not counting pieces under way.
@@ -141,7 +147,7 @@ package final class PartialFile: @unchecked Sendable {
       if error == nil {
         let result = put(bytes)
         error = result.error
-        for known in running where known.digest.byteCount == written {
+        for known in running where known.end == written {
           known.digest.update(bytes.span.extracting(0..<result.written).bytes)
         }
         state.withLock { $0.written += UInt64(result.written) }
@@ -186,10 +192,12 @@ package final class PartialFile: @unchecked Sendable {
   /// Writes nothing more. On the worker's thread.
   func refuse(_ error: SystemError) { state.withLock { $0.error = $0.error ?? error } }
 
-  /// Begins digests of the bytes written from now on, if they are the first. After everything passed in before.
+  /// Begins digests of the bytes written from now on. Of the earlier ones, those of the whole file continue. After
+  /// everything passed in before.
   func beginDigests(_ algorithms: [DigestAlgorithm]) {
     worker.execute { [self] in
-      running = written == 0 ? algorithms.map { DigestOfWrites($0) } : []
+      let start = written
+      running = running.filter { $0.start == 0 && start > 0 } + algorithms.map { DigestOfWrites($0, from: start) }
     }
   }
 
@@ -265,11 +273,9 @@ package final class PartialFile: @unchecked Sendable {
   ///
   /// - Throws: ``SystemError``: `ECANCELED` after ``abandonDigests()``.
   func digest(_ algorithm: DigestAlgorithm, of range: Range<UInt64>) throws(SystemError) -> Digest? {
-    if range.lowerBound == 0,
-      let known = running.first(where: {
-        $0.digest.algorithm == algorithm && $0.digest.byteCount == range.upperBound
-      })
-    {
+    if let known = running.first(where: {
+      $0.digest.algorithm == algorithm && $0.start == range.lowerBound && $0.end == range.upperBound
+    }) {
       return known.digest.value()
     }
     guard !isStream else { return nil }
