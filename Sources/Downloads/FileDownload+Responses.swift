@@ -110,9 +110,9 @@ extension FileDownload {
         if isNews { onLoop { $0.written() } }
       }
       recordIfDue()
-      if machine.count > highest {
-        highest = machine.count
+      if reach.received(upTo: machine.count) {
         clock.noteProgress()
+        outages.worked()
       }
       hold()
     }
@@ -166,7 +166,7 @@ extension FileDownload {
     case .refusal(let refusal, let cause, let retryAfter, _): again(cause, retryAfter, refusal)
     case .unexpected(let refusal, let cause, let retryAfter, _):
       // During a download, something else answers in the server's place.
-      if highest > 0 { again(cause, retryAfter) } else { fail(DownloadError(refusal)) }
+      if reach.furthest > 0 { again(cause, retryAfter) } else { fail(DownloadError(refusal)) }
     case .permanent(let refusal, _, _): fail(DownloadError(refusal))
     }
   }
@@ -236,13 +236,14 @@ extension FileDownload {
     let delay: Duration
     do throws(LiveStreamError) {
       delay = try clock.failed(
-        .init(cause: cause, retryAfter: retryAfter, refusal: refusal, hasAcknowledged: highest > 0), now: .now,
+        .init(cause: cause, retryAfter: retryAfter, refusal: refusal, hasAcknowledged: reach.furthest > 0), now: .now,
         draw: .random(in: .min ... .max))
     } catch {
       return fail(DownloadError(error))
     }
     var attempt = FailedAttempt(
-      cause: cause, acknowledged: highest, retryDelay: delay, isRepeated: outages.failed(acknowledged: highest))
+      cause: cause, acknowledged: machine.count, retryDelay: delay,
+      isRepeated: outages.failed(acknowledged: reach.furthest))
     if case .response(let status) = cause, let response, response.status == status { attempt.reason = response.reason }
     handler(attempt.isRepeated ? .attemptFailed(attempt) : .outage(attempt))
     retryTimer = loop.schedule(after: delay) { [self] in

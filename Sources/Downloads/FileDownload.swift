@@ -108,8 +108,7 @@ public final class FileDownload: @unchecked Sendable {
   var response: HTTPResponse?
   /// Where that content begins in the file.
   var contentStart: UInt64 = 0
-  /// The largest number of bytes that ever existed.
-  var highest: UInt64 = 0
+  var reach = DownloadReach()
   var resumedFrom: UInt64 = 0
   var outages = OutageCount()
   var isConnected = false
@@ -295,7 +294,7 @@ public final class FileDownload: @unchecked Sendable {
       if !file.isStream { handler(.opened(path: file.path, inode: file.inode, birth: file.birth)) }
       if let data = configuration.resumeData, file.written == data.byteCount, data.inode == file.inode {
         machine = DownloadStateMachine(resuming: data)
-        (resumedFrom, highest) = (data.byteCount, data.byteCount)
+        (resumedFrom, reach) = (data.byteCount, DownloadReach(resuming: data.byteCount))
       }
       // From here on, a later process knows that the part is not some other file.
       record(isSynchronized: file.written > 0)
@@ -356,6 +355,7 @@ public final class FileDownload: @unchecked Sendable {
     }
     // None of the earlier bytes remain.
     resumedFrom = 0
+    reach.startedOver(reason)
     // In this order: the record of the earlier bytes must not describe those that follow.
     handler(.startedOver(reason, discarded: count))
     truncationCount += 1

@@ -125,7 +125,7 @@ public struct FailedAttempt: Equatable, Sendable {
   /// (``UploadClient/HTTPResponse/reason``). Nil if there is none.
   public var reason: String?
   /// The stream offset up to which the peer's TCP had acknowledged, or that the server reported. For a download, the
-  /// number of bytes that were received.
+  /// number of bytes that exist.
   public var acknowledged: UInt64
   /// The number of bytes that may be lost. The peer's TCP had acknowledged them in a request that the server then
   /// refused without reporting its offset, and the buffer no longer contains them.

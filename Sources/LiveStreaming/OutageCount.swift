@@ -22,6 +22,6 @@ package struct OutageCount {
   /// Bytes up to this stream offset are lost, or are too few to end an outage. This is not progress.
   mutating func skipped(to offset: UInt64) { start = start.map { max($0, offset) } }
 
-  /// The server works, and there was nothing to acknowledge.
-  mutating func worked() { start = nil }
+  /// The server works: there was nothing to acknowledge, or a download that started over receives bytes.
+  package mutating func worked() { start = nil }
 }

@@ -15,11 +15,13 @@ import UploadClient
 @Suite("The events of a download")
 struct DownloadEventsTests {
   private static let content = "0123456789"
-  private static let digest: String = {
+  private static let digest = digestField(of: content)
+
+  private static func digestField(of text: String) -> String {
     var digest = RunningDigest(.sha256)
-    digest.update(Array(content.utf8))
+    digest.update(Array(text.utf8))
     return DigestField([("sha-256", digest.value().bytes)]).value
-  }()
+  }
 
   private let directory: TemporaryDirectory
 
@@ -33,9 +35,9 @@ struct DownloadEventsTests {
     return lines.joined(separator: "\r\n") + "\r\n\r\n" + content
   }
 
-  private static func rest(from start: Int) -> String {
+  private static func rest(from start: Int, _ fields: [String] = []) -> String {
     answer(
-      "206 Partial Content", ["ETag: \"a\"", "Content-Range: bytes \(start)-9/10"],
+      "206 Partial Content", ["ETag: \"a\"", "Content-Range: bytes \(start)-9/10"] + fields,
       String(content.dropFirst(start)))
   }
 
@@ -155,21 +157,28 @@ struct DownloadEventsTests {
   }
 
   /// The head of a response that ends with its connection.
-  private static func unlimited(_ fields: [String]) -> String {
-    (["HTTP/1.1 200 OK", "Connection: close", "Repr-Digest: \(digest)"] + fields).joined(separator: "\r\n") + "\r\n\r\n"
+  private static func unlimited(_ fields: [String], by field: String = "Repr-Digest") -> String {
+    (["HTTP/1.1 200 OK", "Connection: close", "\(field): \(digest)"] + fields).joined(separator: "\r\n") + "\r\n\r\n"
   }
 
-  @Test("if a response without a length does not match the server's digest, the rest is requested")
-  func cutWithoutLength() async throws {
-    let result = try await download([Self.unlimited(["ETag: \"a\""]) + "0123", Self.rest(from: 4)])
+  @Test(
+    "if a response without a length does not match the server's digest, the rest is requested",
+    arguments: ["Repr-Digest", "Content-Digest"], [false, true])
+  func cutWithoutLength(field: String, isPipe: Bool) async throws {
+    let answers = [Self.unlimited(["ETag: \"a\""], by: field) + "0123", Self.rest(from: 4)]
+    let (result, text) = try await isPipe ? piped(answers) : (download(answers), Self.content)
+    // Nothing can continue a pipe later.
+    let ofFile = ["opened", "\"a\" from 0 of ?", "\"a\" from 4 of 10"]
     #expect(
-      result.events == [
-        "opened", "request 1 from 0", "receiving from 0 of ?", "\"a\" from 0 of ?", "outage at 4: lost",
-        "request 2 from 4", "receiving from 4 of 10", "\"a\" from 4 of 10", "ended",
-      ])
+      result.events
+        == [
+          "opened", "request 1 from 0", "receiving from 0 of ?", "\"a\" from 0 of ?", "outage at 4: lost",
+          "request 2 from 4", "receiving from 4 of 10", "\"a\" from 4 of 10", "ended",
+        ].filter { !isPipe || !ofFile.contains($0) })
     #expect(result.heads.last?["Range"] == "bytes=4-" && result.heads.last?["If-Range"] == "\"a\"")
     #expect(result.summary.error == nil && result.summary.verified == "sha-256", "\(result.summary)")
-    #expect(try directory.names == ["file"] && directory.contents("file") == Array(Self.content.utf8))
+    #expect(text == Self.content && directory.names == (isPipe ? [] : ["file"]))
+    if !isPipe { #expect(try directory.contents("file") == Array(Self.content.utf8)) }
   }
 
   @Test("a response without a length is requested again if it was cut off before its first byte")
@@ -198,9 +207,20 @@ struct DownloadEventsTests {
         unlimited(["ETag: \"a\""]) + "012345678x",
       ], 3, "(Repr-Digest, sha-256)"
     ),
+    (
+      [
+        unlimited(["ETag: \"a\""], by: "Content-Digest") + "012345678x",
+        answer("416 x", ["ETag: \"a\"", "Content-Range: bytes */10"], "There is no more."),
+      ], 2, "(Repr-Digest, sha-256)"
+    ),
     // The resource grows after the digest was computed, so each response contains another version.
     (
       ["0", "01", "012", "0123", "01234"].map { unlimited(["ETag: \"\($0.utf8.count)\""]) + $0 }, 3,
+      "3 responses did not match the server's digest"
+    ),
+    // It shrinks.
+    (
+      ["01234", "0123", "012", "01", "0"].map { unlimited(["ETag: \"\($0.utf8.count)\""]) + $0 }, 3,
       "3 responses did not match the server's digest"
     ),
   ]
@@ -268,7 +288,7 @@ struct DownloadEventsTests {
       answer("206 x", ["ETag: \"a\"", "Content-Range: bytes 4-9/10"], "45678901"),
       [
         "receiving from 4 of 10", "\"a\" from 4 of 10", "excess, without 4",
-        "outage at 4: the server sent more than it had announced",
+        "outage at 0: the server sent more than it had announced",
       ], 0
     ),
     (answer("206 x", ["ETag: \"b\"", "Content-Range: bytes 4-9/10"], "xxxxxx"), ["changed, without 4"], 0),
@@ -303,6 +323,59 @@ struct DownloadEventsTests {
     #expect(result.events == ["opened", "request 1 from 10", "ended"])
     #expect(result.summary.error == nil && result.summary.response?.status == 416)
     #expect(result.summary.progress.length == 10 && result.summary.progress.written == 10)
+  }
+
+  @Test(
+    "if a 416 has no version and no length is known, a digest decides whether the existing bytes are the whole file",
+    arguments: [nil, true, false] as [Bool?], [true, false])
+  func completeByDigest(isRight: Bool?, isKnown: Bool) async throws {
+    let digest = isRight.map { Self.digestField(of: $0 ? Self.content : "other") }
+    let later = isKnown ? nil : digest.map { "Repr-Digest: \($0)" }
+    let answer = Self.answer("416 x", ["Content-Range: bytes */10", later ?? "X: x"], "There is no more.")
+    let result = try await download([answer, Self.answer("200 OK", [], Self.content)], from: 10) {
+      $0.resumeData?.length = nil
+      if isKnown { $0.resumeData?.digest = digest }
+    }
+    let again = ["range, without 10", "request 2 from 0", "receiving from 0 of 10"]
+    #expect(result.events == ["opened", "request 1 from 10"] + (isRight == true ? [] : again) + ["ended"])
+    #expect(result.summary.error == nil && result.summary.verified == (isRight == true ? "sha-256" : nil))
+    #expect(try directory.names == ["file"] && directory.contents("file") == Array(Self.content.utf8))
+  }
+
+  /// The beginning of a version of the resource, whose connection is then lost.
+  private static func beginning(_ version: String, _ count: Int, from start: Int = 0) -> String {
+    let range = start > 0 ? ["Content-Range: bytes \(start)-9/10"] : []
+    return answer(
+      start > 0 ? "206 x" : "200 OK", ["ETag: \"\(version)\""] + range,
+      String(content.dropFirst(start).prefix(count)), length: 10 - start)
+  }
+
+  @Test(
+    "the bytes of a changed resource are progress, also those before the end of the discarded ones", arguments: [0, 8])
+  func changedProgress(from count: Int) async throws {
+    var answers = [0, 2, 4, 6, 8].map { Self.beginning("b", 2, from: $0) }
+    var outages = [2, 4, 6, 8].map { "outage at \($0): lost" }
+    if count == 0 {
+      answers.insert(Self.beginning("a", 8), at: 0)
+      outages.insert("outage at 8: lost", at: 0)
+    }
+    let result = try await download(answers, from: count) {
+      // The third attempt in a row without progress would be the last one.
+      $0.retry.giveUpAfter = .zero
+    }
+    let failures = result.events.filter { $0.hasPrefix("outage") || $0.hasPrefix("still") }
+    #expect(failures == outages, "\(result.events)")
+    #expect(result.summary.error == nil && result.events.contains("changed, without 8"), "\(result.summary)")
+    #expect(try directory.contents("file") == Array(Self.content.utf8))
+  }
+
+  @Test("the bytes of a fifth version are no progress if there were never more bytes than of the first")
+  func changesForEver() async throws {
+    let result = try await download((1...12).map { Self.beginning("\($0)", 4) }) { $0.retry.giveUpAfter = .zero }
+    #expect(result.summary.error?.kind == .unreachable && result.heads.count == 6, "\(result.events)")
+    let failures = result.events.filter { $0.hasPrefix("outage") || $0.hasPrefix("still") }
+    let expected = [String](repeating: "outage at 4: lost", count: 4) + ["still at 4: lost"]
+    #expect(failures == expected, "\(result.events)")
   }
 
   @Test("a download without progress gives up, although each attempt receives the same bytes again")
@@ -523,16 +596,21 @@ struct DownloadEventsTests {
     return (result, String(decoding: found[..<count], as: UTF8.self))
   }
 
-  @Test("a download into a pipe continues after an outage, and no other process can continue it")
-  func pipeContinues() async throws {
+  @Test(
+    "a download into a pipe continues after an outage, compares the later digests, and no process can continue it",
+    arguments: [nil, "Content-Digest", "Repr-Digest"], [true, false])
+  func pipeContinues(field: String?, isRight: Bool) async throws {
     let first = Self.answer("200 OK", ["ETag: \"a\""], "0123", length: 10)
-    let (result, text) = try await piped([first, Self.rest(from: 4)])
+    let compared = field == "Content-Digest" ? "456789" : Self.content
+    let fields = field.map { ["\($0): \(Self.digestField(of: isRight ? compared : "other"))"] } ?? []
+    let (result, text) = try await piped([first, Self.rest(from: 4, fields)])
     #expect(
       result.events == [
         "request 1 from 0", "receiving from 0 of 10", "outage at 4: lost", "request 2 from 4",
         "receiving from 4 of 10", "ended",
       ])
-    #expect(result.summary.error == nil && text == Self.content)
+    #expect(result.summary.error?.kind == (isRight || field == nil ? nil : .corrupt), "\(result.summary)")
+    #expect(result.summary.verified == (isRight && field != nil ? "sha-256" : nil) && text == Self.content)
   }
 
   @Test(
