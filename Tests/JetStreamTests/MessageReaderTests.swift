@@ -11,96 +11,13 @@ import Testing
 
 @Suite("Readers of a stream")
 struct MessageReaderTests {
-  /// A reader on a client's loop, and the messages that it has delivered.
-  private final class Reading: @unchecked Sendable {
-    let events: EventLog<String>
-    private let loop: BrokerLoop
-    /// Used on the loop's thread only.
-    private var reader: MessageReader?
-
-    /// - Parameter lacksThread: whether the first attempt to subscribe cannot start its thread.
-    init(
-      _ broker: TestBroker, of name: String = "s", after sequence: UInt64, _ identity: String? = nil, time: Int64 = 0,
-      created: String? = nil, selection: MessageReader.Selection = .messages, wants count: Int = 1000,
-      lacksThread: Bool = false
-    ) throws {
-      let events = try EventLog<String>()
-      (self.events, loop) = (events, try BrokerLoop(.init(servers: [broker.url])))
-      let _: Bool = try loop.wait("the reader") { [self] client, done in
-        MessageStream.find(name, with: client) { found in
-          guard let stream = try? found.get() else { return done(false) }
-          if lacksThread {
-            // It is not sent, which the sending thread reports before it subscribes.
-            let large = MessageContent(payload: [UInt8](repeating: 0, count: 2 << 20))
-            client.connection.send(large, to: "large", reply: "nobody") { error in
-              if error == .messageTooLarge { refuse_next_thread_of_this_thread() }
-            }
-          }
-          let made = MessageReader(
-            stream, after: sequence, identity, time: time, created: created, selection: selection,
-            identify: {
-              selection == .messages ? String(decoding: $0.content.payload, as: UTF8.self) : $0.content["A"] ?? ""
-            },
-            handle: { event in
-              switch event {
-              case .message(let message, _):
-                let length = message.content["Nats-Msg-Size"].map { " of \($0)" } ?? ""
-                events.append(
-                  "\(message.sequence) \(String(decoding: message.content.payload, as: UTF8.self))\(length)")
-              case .caughtUp: events.append("caught up")
-              case .interrupted: events.append("interrupted")
-              case .rewound: events.append("rewound")
-              case .recreated(let created): events.append("recreated \(created)")
-              case .failed(let error): events.append("failed: \(error)")
-              }
-            })
-          self.reader = made
-          made.want(count)
-          done(true)
-        }
-      }
-    }
-
-    var messages: [String] { events.all.filter { $0.first?.isNumber == true } }
-
-    func want(_ count: Int) throws {
-      let _: Bool = try loop.wait("more") { [self] _, done in
-        reader?.want(count)
-        done(true)
-      }
-    }
-
-    func stop() throws {
-      let _: Bool = try loop.wait("the end") { [self] _, done in
-        reader?.stop()
-        reader = nil
-        done(true)
-      }
-    }
-  }
-
-  private static func publish(_ stream: TestStream, _ numbers: Range<Int>) throws {
-    for number in numbers {
-      let content = MessageContent(headers: [.init("A", "b")], payload: Array("m\(number)".utf8))
-      // While a broker starts, it has no stream yet.
-      try waitUntil("message \(number) is published") {
-        let token = "t\(number)"
-        guard case .success(let last) = Result(catching: { try stream.lastMessage(of: token) }) else {
-          return false
-        }
-        if last != nil { return true }
-        return (try? stream.publish(content, to: token, after: 0).get()) != nil
-      }
-    }
-  }
-
   @Test("a reader of headers begins with the last message of each subject, and misses none afterwards")
   func headersOfLast() throws {
     let broker = try TestBroker()
     let stream = try BrokerLoop(.init(servers: [broker.url])).open("s")
     let empty = try Reading(broker, after: 0, selection: .headersOfLast(["A", "B"]))
     try empty.events.first("the end of an empty stream") { $0 == "caught up" }
-    try Self.publish(stream, 0..<20)
+    try stream.publish(0..<20)
     let content = MessageContent(headers: [.init("A", "b")], payload: [1, 2, 3])
     for (token, after) in [("t3", 4), ("t7", 8), ("t3", 21)] as [(String, UInt64)] {
       _ = try stream.publish(content, to: token, after: after).get()
@@ -110,7 +27,7 @@ struct MessageReaderTests {
     try reading.events.first("the last messages") { $0.hasPrefix("23 ") }
     try broker.kill()
     try broker.start()
-    try Self.publish(stream, 20..<60)
+    try stream.publish(20..<60)
     try waitUntil("all messages are read") { reading.messages.count >= 60 && empty.messages.count >= 63 }
     let replaced = [4, 8, 21]
     func line(_ sequence: Int) -> String {
@@ -127,11 +44,11 @@ struct MessageReaderTests {
     let broker = try TestBroker()
     let stream = try BrokerLoop(.init(servers: [broker.url])).open("s")
     let reading = try Reading(broker, after: 0)
-    try Self.publish(stream, 0..<40)
+    try stream.publish(0..<40)
     try reading.events.first("some messages") { $0.hasPrefix("20 ") }
     try broker.kill()
     try broker.start()
-    try Self.publish(stream, 40..<80)
+    try stream.publish(40..<80)
     try waitUntil("all messages are read") { reading.messages.count >= 80 }
     #expect(reading.messages == (0..<80).map { "\($0 + 1) m\($0)" })
     #expect(reading.events.all.contains("interrupted"))
@@ -148,7 +65,7 @@ struct MessageReaderTests {
       // A stream that is empty or not, and a reader that begins or waits.
       let (name, before, waits) = ("s\(round)", round % 2 * 3, round % 4 > 1)
       let stream = try sender.open(name)
-      try Self.publish(stream, 0..<before)
+      try stream.publish(0..<before)
       let reading = try Reading(broker, of: name, after: 0, selection: selection)
       if waits { try reading.events.first("the end of the stream") { $0 == "caught up" } }
       let _: Bool = try sender.wait("the messages are sent") { client, done in
@@ -170,7 +87,7 @@ struct MessageReaderTests {
   func purgedOther(_ read: Int) throws {
     let broker = try TestBroker()
     let stream = try BrokerLoop(.init(servers: [broker.url])).open("s")
-    try Self.publish(stream, 0..<4)
+    try stream.publish(0..<4)
     // The consumer stands behind the messages that it has sent.
     let reading = try Reading(broker, after: 0, wants: read)
     if read > 0 { try reading.events.first("the first ones") { $0.hasPrefix("\(read) ") } }
@@ -180,7 +97,7 @@ struct MessageReaderTests {
     }
     // As servers do with the ticks of their clock.
     try stream.purge("t9")
-    try Self.publish(stream, 10..<11)
+    try stream.publish(10..<11)
     try reading.want(100)
     try reading.events.first("the last one") { $0.hasSuffix(" m10") }
     let numbers = reading.messages.filter { !$0.hasSuffix(" n") }
@@ -193,7 +110,7 @@ struct MessageReaderTests {
     guard call_counter_works() else { return }
     let broker = try TestBroker()
     let stream = try BrokerLoop(.init(servers: [broker.url])).open("s")
-    try Self.publish(stream, 0..<3)
+    try stream.publish(0..<3)
     let reading = try Reading(broker, after: 0, lacksThread: true)
     try reading.events.first("the last message") { $0 == "3 m2" }
     #expect(reading.messages == ["1 m0", "2 m1", "3 m2"])
@@ -205,11 +122,11 @@ struct MessageReaderTests {
   func backpressure() throws {
     let broker = try TestBroker()
     let stream = try BrokerLoop(.init(servers: [broker.url])).open("s")
-    try Self.publish(stream, 0..<10)
+    try stream.publish(0..<10)
     let reading = try Reading(broker, after: 2, wants: 3)
     try reading.events.first("the last one") { $0.hasPrefix("5 ") }
     // All earlier messages precede the answer to this.
-    try Self.publish(stream, 10..<11)
+    try stream.publish(10..<11)
     #expect(reading.messages == ["3 m2", "4 m3", "5 m4"])
     try reading.stop()
   }
@@ -218,7 +135,7 @@ struct MessageReaderTests {
   func rewound() throws {
     let broker = try TestBroker()
     let stream = try BrokerLoop(.init(servers: [broker.url])).open("s")
-    try Self.publish(stream, 0..<5)
+    try stream.publish(0..<5)
     for (sequence, identity) in [(5, "another"), (6, "m5")] as [(UInt64, String)] {
       let reading = try Reading(broker, after: sequence, identity)
       try reading.events.first("the loss") { $0 == "rewound" }
@@ -239,13 +156,13 @@ struct MessageReaderTests {
     let broker = try TestBroker()
     let loop = try BrokerLoop(.init(servers: [broker.url]))
     let stream = try loop.open("s")
-    try Self.publish(stream, 0..<2)
+    try stream.publish(0..<2)
     // One after the other, and before the next request of the same connection.
     let _: Bool = try loop.wait("the messages are sent") { client, done in
       for _ in 0..<3000 { client.connection.send(.init(payload: [0x61]), to: "s.t9", reply: "nobody") { _ in } }
       done(true)
     }
-    try Self.publish(stream, 10..<11)
+    try stream.publish(10..<11)
     try stream.purge("t9")
     try loop.remove(3002, from: "s")
     let first = try #require(try stream.lastMessage(of: "t0")).time
@@ -268,13 +185,13 @@ struct MessageReaderTests {
     let broker = try TestBroker()
     let loop = try BrokerLoop(.init(servers: [broker.url]))
     let stream = try loop.open("s")
-    try Self.publish(stream, 0..<3)
+    try stream.publish(0..<3)
     let created = try stream.created
     let same = try Reading(broker, after: sequence, created: created)
     try same.events.first("the end of the stream") { $0 == "caught up" }
     let answer: String = try loop.wait("the removal") { client, done in client.ask("STREAM.DELETE.s", "", done) }
     #expect(answer.contains("success"))
-    try Self.publish(try loop.open("s"), 0..<5)
+    try loop.open("s").publish(0..<5)
     // A connected reader detects it when the consumer is gone, and others detect it at once.
     let other = try Reading(broker, after: sequence, created: created)
     try other.events.first("the other stream") { $0.hasPrefix("recreated ") }
