@@ -7,7 +7,8 @@ extension BrokerConnection {
   /// loop.
   ///
   /// A connection belongs to one broker of the list. If that one does not run JetStream, and belongs to no cluster that
-  /// does, each broker is asked, and a connection to the others is used.
+  /// does, each broker is asked, and a connection to the others is used. A connection that is restored to such a broker
+  /// later leaves it (``JetStreamAbsence``).
   ///
   /// - Parameter use: called with a connection, and again with another one if the first has no JetStream.
   package static func open<Value>(
@@ -21,7 +22,15 @@ extension BrokerConnection {
       // One that cannot be reached now may be the one with JetStream.
       others.servers = options.servers.filter { !lacksJetStream($0, options) }
       guard !others.servers.isEmpty else { throw error }
-      return try use(BrokerConnection(others))
+      let connection: BrokerConnection
+      do throws(BrokerError) {
+        connection = try BrokerConnection(others)
+      } catch let failure {
+        // Of the brokers that can be reached, none runs JetStream.
+        if case .unreachable = failure { throw error }
+        throw failure
+      }
+      return try use(connection)
     }
   }
 

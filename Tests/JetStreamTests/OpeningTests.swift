@@ -89,6 +89,9 @@ struct OpeningTests {
     // libnats tries them in random order.
     for _ in 0..<4 { #expect(try open(others + [broker]) == "audio") }
     #expect(throws: BrokerError.noResponders) { try open(others) }
+    // The reason is not that this one cannot be reached.
+    try broker.kill()
+    #expect(throws: BrokerError.noResponders) { try open(others + [broker]) }
   }
 
   @Test("a broker that does not run is unreachable")
