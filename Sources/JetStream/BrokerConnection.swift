@@ -173,6 +173,17 @@ package final class BrokerConnection: Sendable {
     }
   }
 
+  /// A request to JetStream's API has ended with this answer. A broker without JetStream is left after some time.
+  func answered(_ answer: Result<APIReply, BrokerError>) {
+    switch answer {
+    // On the sending thread, because it examines the descriptors of the process.
+    case .failure(let error) where error.lacksJetStream: writer.execute { [observer] in observer.lacksJetStream() }
+    case .success, .failure(.refused): observer.hasJetStream()
+    // Says nothing about JetStream.
+    case .failure: break
+    }
+  }
+
   struct Subscription: Sendable { fileprivate let number: UInt64 }
 
   // MARK: After the end of libnats's connection

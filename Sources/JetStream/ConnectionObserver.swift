@@ -17,10 +17,14 @@ final class ConnectionObserver: Sendable {
   /// Why no broker permits a connection; nil if one did at the last attempt.
   let refusal = Lock<BrokerError?>(nil)
   private let watched: WatchedConnection
+  private let absence: Lock<JetStreamAbsence>
   /// Called after libnats has ended its connection.
   let ended = Lock<@Sendable () -> Void>({})
 
-  init(_ options: BrokerOptions) { watched = WatchedConnection(options) }
+  init(_ options: BrokerOptions) {
+    watched = WatchedConnection(options)
+    absence = Lock(JetStreamAbsence(hasAlternative: options.servers.count > 1))
+  }
 
   /// Called when an attempt to connect shows that no broker permits a connection, or that a file cannot be used.
   func refused(_ error: BrokerError) {
@@ -35,7 +39,17 @@ final class ConnectionObserver: Sendable {
   func isEstablished(_ connection: OpaquePointer) {
     maximumPayload.store(Int(natsConnection_GetMaxPayload(connection)), ordering: .relaxed)
     watched.isEstablished(connection)
+    hasJetStream()
     changed(to: true)
+  }
+
+  /// The connected broker, or its cluster, has answered for JetStream, or no broker has been asked yet.
+  func hasJetStream() { absence.withLock { $0.end() } }
+
+  /// The connected broker answers that it does not run JetStream. If it has done so for some time, and the list has
+  /// others, the connection is ended, and libnats tries the next one.
+  func lacksJetStream() {
+    if absence.withLock({ $0.isTooLong(at: .now) }) { watched.end() }
   }
 
   func changed(to isConnected: Bool) {

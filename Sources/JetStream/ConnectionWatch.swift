@@ -1,4 +1,4 @@
-// Ends attempts to connect that libnats would not end.
+// Ends attempts to connect, and connections, that libnats would not end.
 
 internal import CNats
 internal import EventLoops
@@ -36,6 +36,10 @@ final class WatchedConnection: Sendable {
       known?.localPort = UInt16(truncatingIfNeeded: port)
     }
   }
+
+  /// Ends the connection if it is established. libnats handles this like any other loss, and tries the next broker. It
+  /// has no call for this before 3.9.
+  func end() { ConnectionWatch.end(number) }
 
   private static func servers(of connection: OpaquePointer) -> [String] {
     var (list, count): (UnsafeMutablePointer<UnsafeMutablePointer<CChar>?>?, Int32) = (nil, 0)
@@ -90,6 +94,15 @@ private enum ConnectionWatch {
   static func change(_ number: UInt64, _ change: (inout Connection?) -> Void) {
     state.withLock { change(&$0.connections[number]) }
     watch()
+  }
+
+  /// Shuts down the socket of an established connection.
+  static func end(_ number: UInt64) {
+    guard let connection = state.withLock({ $0.connections[number] }) else { return }
+    for socket in Socket.connected()
+    where socket.localPort == connection.localPort && connection.ports.contains(socket.peerPort) {
+      shutdown(socket.descriptor, Int32(SHUT_RDWR))
+    }
   }
 
   /// Starts the thread if it is needed. Without memory for it, the next change tries again.

@@ -256,8 +256,11 @@ package final class MessageStream {
     _ client: BrokerClient, _ question: String, _ body: String = "",
     _ completion: @escaping (Result<APIReply, BrokerError>) -> Void
   ) {
-    client.request(MessageContent(payload: Array(body.utf8)), to: "$JS.API.\(question)", within: patience) { answer in
-      completion(read(answer) { reply throws(BrokerError) in reply })
+    let (content, connection) = (MessageContent(payload: Array(body.utf8)), client.connection)
+    client.request(content, to: "$JS.API.\(question)", within: patience) { answer in
+      let result: Result<APIReply, BrokerError> = read(answer) { reply throws(BrokerError) in reply }
+      connection.answered(result)
+      completion(result)
     }
   }
 
