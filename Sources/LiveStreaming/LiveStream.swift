@@ -421,7 +421,9 @@ final class LiveStream: @unchecked Sendable {
       }
     }
     if error == nil, live?.isCutOff == true {
-      summary.recording = machine.isLeftIncomplete ? .unfinished : .complete
+      // A server does not keep an upload without a byte.
+      let isKept = summary.progress.acknowledged > 0
+      summary.recording = machine.isLeftIncomplete ? (isKept ? .unfinished : nil) : .complete
     }
     summary.responseFailure = responseFailure
     summary.isResumable = !trustsTransport

@@ -303,7 +303,8 @@ public struct StreamSummary: Sendable, CustomStringConvertible {
   public var verifiedFrom: UInt64 = 0
   /// The digest that was requested from the server. Nil for none.
   public var digest: DigestAlgorithm?
-  /// The state of the recording if the source failed and the server has all bytes. Nil otherwise.
+  /// The state of the recording if the source failed and the server has all bytes. Nil otherwise, and if the upload
+  /// stays incomplete without a byte.
   public var recording: RecordingState?
   /// The reason why the stream ended early. Nil if the server has confirmed all of it.
   public var error: LiveStreamError?

@@ -33,6 +33,20 @@ struct SourceFailureTests {
     #expect(!server.upload(0).isComplete && !server.of("PATCH").contains(where: \.completes))
   }
 
+  @Test("the summary of a stream whose source fails before its first byte reports no recording")
+  func firstByte() throws {
+    let server = try StreamServer()
+    let failure = LiveStreamError(.source, "reading the input: reset")
+    try withSession { session throws in
+      let source = try PushedSource()
+      let stream = try RunningStream(source, session, server.url + "/s.bin") { $0.resumable = .auto }
+      try source.fail(failure)
+      source.stop()
+      let summary = try stream.summary()
+      #expect(summary.error == failure && summary.recording == nil)
+    }
+  }
+
   @Test("a reset socket is such a source, and the server's recording grows on under its temporary name")
   func socket() throws {
     let server = try StreamServer()
