@@ -43,14 +43,30 @@ package enum RegularFile {
     var status = stat()
     do throws(SystemError) {
       try retryingInterrupts("fstat \(name)") { fstat(descriptor, &status) }
-      switch status.st_mode & S_IFMT {
-      case S_IFREG: return status
-      case S_IFDIR: throw SystemError(operation: "open \(name)", code: EISDIR)
-      default: throw special(name)
-      }
+      try check(status, name)
+      return status
     } catch {
       close(descriptor)
       throw error
+    }
+  }
+
+  /// Checks that a name in a directory belongs to a regular file.
+  ///
+  /// - Throws: ``SystemError``: ``SystemError/isSpecialFile`` if it belongs to something else.
+  package static func check(_ name: String, in directory: Int32) throws(SystemError) {
+    var status = stat()
+    try retryingInterrupts("look at \(name)") { fstatat(directory, name, &status, AT_SYMLINK_NOFOLLOW) }
+    try check(status, name)
+  }
+
+  /// Throws what opening the file would throw, unless it is a regular one.
+  private static func check(_ status: stat, _ name: String) throws(SystemError) {
+    switch status.st_mode & S_IFMT {
+    case S_IFREG: return
+    case S_IFDIR: throw SystemError(operation: "open \(name)", code: EISDIR)
+    case S_IFLNK: throw SystemError(operation: "open \(name)", code: ELOOP)
+    default: throw special(name)
     }
   }
 
@@ -159,11 +175,11 @@ extension OpenFiles {
 }
 
 extension SystemError {
-  /// Whether a directory or a special file is in the place of a regular file.
+  /// Whether a directory, a symbolic link or a special file is in the place of a regular file.
   package var isSpecialFile: Bool {
-    code == EISDIR || code == EINVAL && operation.hasSuffix(RegularFile.specialFile)
+    code == EISDIR || code == ELOOP || code == EINVAL && operation.hasSuffix(RegularFile.specialFile)
   }
 
   /// ``EventLoops/SystemError/reason``. It also names the file if that must be moved away.
-  package var cause: String { isSpecialFile ? description : reason }
+  package var cause: String { isSpecialFile || code == EEXIST ? description : reason }
 }

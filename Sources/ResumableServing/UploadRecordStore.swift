@@ -151,7 +151,7 @@ package final class UploadRecordStore: UploadRecords, @unchecked Sendable {
       descriptor = try openReplacement(temporaryName, in: directory, flags)
     } catch {
       // What the last record has replaced may have been a FIFO or a link, which would stop all uploads.
-      guard error.isSpecialFile || error.code == ELOOP, unlinkat(directory, temporaryName, 0) == 0 else { throw error }
+      guard error.isSpecialFile, unlinkat(directory, temporaryName, 0) == 0 else { throw error }
       descriptor = try openReplacement(temporaryName, in: directory, flags)
     }
     defer { close(descriptor) }

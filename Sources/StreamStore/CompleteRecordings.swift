@@ -54,7 +54,7 @@ final class CompleteRecordings: Sendable {
   /// The complete recording of that stream; nil if there is none.
   ///
   /// - Throws: ``SystemError`` if this is unknown, because the disk does not answer, or the list is not complete yet or
-  ///   could not be made.
+  ///   could not be made; ``SystemError/isSpecialFile`` if something else has the name of such a recording.
   func find(_ name: StreamName) throws(SystemError) -> StreamName? {
     // This comes first, because the list may become complete meanwhile.
     let list = uncommon.withLock { (isComplete: $0.isComplete, failure: $0.failure) }
@@ -68,16 +68,23 @@ final class CompleteRecordings: Sendable {
 
   /// Like ``find(_:)``, among the recordings that are known, whether or not the list is complete.
   ///
-  /// - Throws: ``SystemError`` if the disk does not answer.
+  /// - Throws: ``SystemError`` if the disk does not answer; ``SystemError/isSpecialFile`` if something else has the
+  ///   name of such a recording.
   func findKnown(_ name: StreamName) throws(SystemError) -> StreamName? {
     // The extension from the request is tried too. It finds a recording that an operator has restored.
     for candidate in [name.finalExtension] + StreamName.commonExtensions {
       let candidate = name.withExtension(candidate)
-      if try existsInDirectory(candidate.final, directory) { return candidate }
+      if try exists(candidate.final) { return candidate }
     }
     guard let listed = uncommon.withLock({ $0.extensions[name.fileBase] }) else { return nil }
     let candidate = name.withExtension(listed)
-    return try existsInDirectory(candidate.final, directory) ? candidate : nil
+    return try exists(candidate.final) ? candidate : nil
+  }
+
+  private func exists(_ file: String) throws(SystemError) -> Bool {
+    guard try existsInDirectory(file, directory) else { return false }
+    try RegularFile.check(file, in: directory)
+    return true
   }
 
   private func isThere(_ file: String) -> Bool { isInDirectory(file, directory) }

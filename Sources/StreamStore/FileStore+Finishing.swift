@@ -167,8 +167,9 @@ extension FileStore {
 
   private func rename(_ name: StreamName) throws(SystemError) {
     // Another program put a recording there while this one grew. A stream has only one recording, whatever its type.
-    if try recordings.findKnown(name) != nil {
-      throw SystemError(operation: "rename \(name.partial): the stream has a complete recording already", code: EEXIST)
+    if let found = try recordings.findKnown(name) {
+      throw SystemError(
+        operation: "rename \(name.partial): the stream has the complete recording \(found.final) already", code: EEXIST)
     }
     try moveUnlessThere(name.partial, in: directory, to: name.final)
     recordings.add(name)

@@ -268,7 +268,7 @@ extension FileStore {
       return try? RecordingSidecar(parsing: bytes)
     } catch {
       // Nothing is there, or something that no server has written, such as a directory, a FIFO, or a file of any size.
-      if error.isSpecialFile || [ENOENT, ELOOP, EOVERFLOW].contains(error.code) { return nil }
+      if error.isSpecialFile || [ENOENT, EOVERFLOW].contains(error.code) { return nil }
       throw error
     }
   }

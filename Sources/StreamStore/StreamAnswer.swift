@@ -2,7 +2,6 @@
 
 internal import DiskFiles
 internal import EventLoops
-internal import Glibc
 internal import HTTPMessages
 internal import HTTPServer
 internal import JSONLines
@@ -37,8 +36,6 @@ extension StreamAnswer {
 
   static func status(of error: SystemError) -> Int {
     if error.isFull { return 507 }
-    // A recording exists that this stream did not make.
-    if error.code == EEXIST { return 409 }
     return error.isShortage ? 503 : 500
   }
 }

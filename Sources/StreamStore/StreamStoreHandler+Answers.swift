@@ -123,7 +123,7 @@ extension StreamStoreHandler {
     endState()
     trouble.disk = error
     emitRefusal(StreamAnswer.status(of: error), "\(error)\(remedy)")
-    answer(StreamAnswer.status(of: error), nil, error.reason, retries: true)
+    answer(StreamAnswer.status(of: error), nil, error.cause, retries: true)
   }
 
   // MARK: Answers

@@ -78,7 +78,7 @@ extension StreamStoreHandler {
       endState()
       trouble.disk = error
       emitRefusal(StreamAnswer.unknownStatus, "\(error)")
-      answer(StreamAnswer.unknownStatus, nil, error.reason, retries: true)
+      answer(StreamAnswer.unknownStatus, nil, error.cause, retries: true)
     }
     return false
   }

@@ -30,7 +30,7 @@ extension StreamStoreHandler: KeepingRequestHandler {
       }
     } catch {
       trouble.disk = error
-      return .response(Response(StreamAnswer.unknownStatus, ["retry-after": "2"], body: error.reason + "\n"))
+      return .response(Response(StreamAnswer.unknownStatus, ["retry-after": "2"], body: error.cause + "\n"))
     }
     // Generated once and then constant. It shows the client that parts of one stream are joined here.
     return .fields(

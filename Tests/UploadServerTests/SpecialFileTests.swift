@@ -31,7 +31,7 @@ struct SpecialFileTests {
   }
 
   private enum Place: CaseIterable {
-    case log, gaps, part, newSidecar, hiddenSidecar, sidecar, record, newRecord
+    case log, gaps, part, complete, newSidecar, hiddenSidecar, sidecar, record, newRecord
 
     private static let name = StreamName(path: "/t.txt", streamID: "a", mediaType: "text/plain")
 
@@ -41,6 +41,7 @@ struct SpecialFileTests {
       case .log: StreamParts.path(Self.name.base)
       case .gaps: Self.name.gaps
       case .part: Self.name.partial
+      case .complete: Self.name.final
       case .newSidecar: Self.name.newSidecar
       case .hiddenSidecar: Self.name.pendingSidecar
       case .sidecar: Self.name.sidecar
@@ -50,7 +51,7 @@ struct SpecialFileTests {
     }
 
     /// Whether a request of the test requires the file, and is refused without it.
-    var isRequired: Bool { [.log, .gaps, .part, .newSidecar].contains(self) }
+    var isRequired: Bool { [.log, .gaps, .part, .complete, .newSidecar].contains(self) }
   }
 
   @Test(
@@ -66,7 +67,7 @@ struct SpecialFileTests {
 
   private static func run(_ kind: Kind, _ place: Place) throws {
     // This is a recording of any size.
-    if kind == .sparse, place == .part { return }
+    if kind == .sparse, [.part, .complete].contains(place) { return }
     let directory = TemporaryDirectory()
     let first = try TestServer(in: directory) { $0.threads = 1 }
     try first.plain(id: "a", Array("abc".utf8))
@@ -78,7 +79,7 @@ struct SpecialFileTests {
     guard kind.make("\(directory.path)/\(path)") else { return first.stop() }
 
     // Each request is answered, whether it requires the file or not.
-    _ = try RawClient.sendPlain(first, id: "a", offset: 3, "def")
+    let answer = try RawClient.sendPlain(first, id: "a", offset: 3, "def")
     for _ in 0..<2 {
       let client = try first.connect()
       try client.patch(upload, at: 3, body: "def")
@@ -96,6 +97,7 @@ struct SpecialFileTests {
         $0.reason?.contains(name) == true && $0.reason?.contains("not a regular file") == true
       }
       try require(isReported, "\(place): \(first.events.all)")
+      try require(answer.body.contains("\(name) (not a regular file)"), "\(place): \(answer)")
     }
     first.stop()
 
@@ -113,10 +115,15 @@ struct SpecialFileTests {
   func specialFiles() throws {
     let directory = TemporaryDirectory()
     #expect(mkdir("\(directory.path)/folder", 0o700) == 0 && mkfifo("\(directory.path)/pipe", 0o600) == 0)
-    for name in ["folder", "pipe"] {
+    #expect(symlink("pipe", "\(directory.path)/link") == 0)
+    let descriptor = open(directory.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+    defer { close(descriptor) }
+    for name in ["folder", "pipe", "link"] {
       let path = "\(directory.path)/\(name)"
       let error = #expect(throws: SystemError.self) { _ = try RegularFile.open(path, O_RDONLY) }
       #expect(error?.isSpecialFile == true && error?.cause == error?.description, "\(name)")
+      let unopened = #expect(throws: SystemError.self) { try RegularFile.check(name, in: descriptor) }
+      #expect(unopened?.isSpecialFile == true && unopened?.code == error?.code, "\(name)")
     }
     let invalid = SystemError(operation: "read a.sidecar", code: EINVAL)
     #expect(!invalid.isSpecialFile && invalid.cause == "Invalid argument")

@@ -17,7 +17,7 @@ struct StreamEndTests {
   func nameRefused() async {
     await #expect(processExitsWith: .success) {
       for durability in Durability.allCases {
-        for (error, status) in [(EACCES, 500), (EROFS, 500), (EEXIST, 409), (ENOSPC, 507)] {
+        for (error, status) in [(EACCES, 500), (EROFS, 500), (EEXIST, 500), (ENOSPC, 507)] {
           for lines in [[], ["Upload-Length: 6"]] {
             let context = "\(durability), errno \(error), \(lines)"
             let test = try TestServer { $0.durability = durability }
@@ -40,6 +40,46 @@ struct StreamEndTests {
         }
       }
     }
+  }
+
+  /// What has the final name of a recording.
+  enum Foreign: CaseIterable, Sendable {
+    case file, folder, fifo, link
+
+    func make(_ path: String) -> Bool {
+      switch self {
+      case .file: mknod(path, S_IFREG | 0o600, 0) == 0
+      case .folder: mkdir(path, 0o700) == 0
+      case .fifo: mkfifo(path, 0o600) == 0
+      case .link: symlink("nowhere", path) == 0
+      }
+    }
+  }
+
+  @Test(
+    "the log and the response name what has the final name of a recording, which is complete when that is gone",
+    arguments: Foreign.allCases, [false, true])
+  func foreignName(_ foreign: Foreign, isPlain: Bool) throws {
+    let test = try TestServer()
+    let location = isPlain ? "" : try test.create("/t.txt", ["Stream-ID: a"])
+    if isPlain { try test.plain(id: "a", Array("abc".utf8)) } else { try test.append(location, at: 0, "abc") }
+    func complete(at offset: Int, _ body: String) throws -> RawClient.Answer {
+      if isPlain { return try RawClient.sendPlain(test, id: "a", offset: offset, body) }
+      let client = try test.connect()
+      try client.patch(location, at: offset, completes: true, body: body)
+      return try client.final().answer
+    }
+    let path = test.directory.path + "/t-a.txt"
+    try #require(foreign.make(path))
+    let refused = try complete(at: 3, "def")
+    #expect(refused.status == 500 && refused["retry-after"] != nil, "\(refused)")
+    #expect(refused.body.contains("t-a.txt"), "\(refused)")
+    let report = try test.events.first("the report") { $0.status == 500 }
+    #expect(report.reason?.contains("t-a.txt") == true, "\(report)")
+    try #require((foreign == .folder ? rmdir(path) : unlink(path)) == 0)
+    let done = try isPlain ? complete(at: 3, "def") : complete(at: 6, "")
+    #expect(done.status == (isPlain ? 200 : 201), "\(done)")
+    #expect(try test.directory.text("t-a.txt") == "abcdef")
   }
 
   @Test("a plain stream whose final name is refused is completed by the same request again")
