@@ -130,13 +130,10 @@ struct CollectFaultTests {
   @Test("uploads that cannot be stored are refused, and delay no others")
   func refused() throws {
     let rig = try CollectRig(collectors: 1)
-    // A file that does not belong to the stream.
-    #expect(mkfifo("\(rig.directories[0].path)/x-fifo.part", 0o600) == 0)
     func send(_ id: String, at offset: String) throws -> Int {
       let lines = ["Upload-Complete: ?1", "Stream-ID: \(id)", "Stream-Offset: \(offset)"]
       return try rig.send(.log, "POST", "/x", owner: "alice", lines, Array("hello".utf8)).status
     }
-    #expect(try send("fifo", at: "0") == 201)
     #expect(try send("hole", at: "900000000000000") == 201)
     #expect(try send("end", at: "999999999999999") == 201)
     // Anybody who knows the broker's address may publish.
@@ -147,10 +144,58 @@ struct CollectFaultTests {
     #expect(try send("good", at: "0") == 201)
     try rig.finish()
     #expect(try rig.directories[0].contents("x-good.bin") == Array("hello".utf8))
-    for id in ["fifo", "hole", "end"] {
+    for id in ["hole", "end"] {
       let refusals = rig.output.filter { $0.contains("\"event\":\"refused\"") && $0.contains("\"\(id)\"") }
       #expect(!refusals.isEmpty, "\(id): \(rig.output)")
     }
+  }
+
+  /// What is in the place of a file.
+  private enum Obstacle: CaseIterable {
+    case folder, fifo, link
+
+    func make(_ path: String) -> Bool {
+      switch self {
+      case .folder: mkdir(path, 0o700) == 0
+      case .fifo: mkfifo(path, 0o600) == 0
+      case .link: symlink("nowhere", path) == 0
+      }
+    }
+
+    func remove(_ path: String) -> Bool { (self == .folder ? rmdir(path) : unlink(path)) == 0 }
+  }
+
+  @Test("an upload waits while something else is in the place of one of its files, and the report names that file")
+  func obstacles() throws {
+    let rig = try CollectRig(collectors: 1)
+    let directory = rig.directories[0]
+    for folder in [".parts", ".owners"] {
+      if mkdir("\(directory.path)/\(folder)", 0o700) != 0 { #expect(errno == EEXIST) }
+    }
+    let content = Array("hello".utf8)
+    var places: [(obstacle: Obstacle, base: String, file: String)] = []
+    for obstacle in Obstacle.allCases {
+      for (folder, ending) in [("", ".part"), (".parts/", ""), (".owners/", ""), ("", ".bin")] {
+        let id = "s\(places.count)"
+        places.append((obstacle, "x-\(id)", "\(folder)x-\(id)\(ending)"))
+        try #require(obstacle.make("\(directory.path)/\(folder)x-\(id)\(ending)"))
+        let lines = ["Upload-Complete: ?1", "Stream-ID: \(id)"]
+        #expect(try rig.send(.log, "POST", "/x", owner: "alice", lines, content).status == 201)
+      }
+    }
+    for (obstacle, base, file) in places {
+      try rig.collectors[0].lines.first("the report of a \(obstacle) at \(file)") {
+        $0.text.contains("\(base).part waits: open \(file)")
+      }
+    }
+    for (obstacle, _, file) in places { try #require(obstacle.remove("\(directory.path)/\(file)")) }
+    for (obstacle, base, _) in places {
+      try waitUntil("\(base) is stored without the \(obstacle)") {
+        (try? directory.contents("\(base).bin")) == content
+      }
+    }
+    try rig.finish()
+    #expect(rig.output.allSatisfy { !$0.contains("\"event\":\"refused\"") }, "\(rig.output)")
   }
 
   @Test("a stream whose records cannot be read is reported, and stays until it can be collected; others are collected")

@@ -112,7 +112,7 @@ struct CollectWaitTests {
 
   @Test(
     "a stream that waits is reported at the beginning and the end, delays no others, and is then read again",
-    arguments: [EMFILE, EACCES, EPERM, EISDIR])
+    arguments: [EMFILE, EACCES, EPERM, EISDIR, ELOOP, ENXIO])
   func repaired(_ refusal: Int32) async {
     // A separate process, because the refusals apply to all its threads.
     await #expect(processExitsWith: .success) { [refusal] in
@@ -170,7 +170,7 @@ struct CollectWaitTests {
 
   @Test(
     "a stream whose recording cannot be opened at the start is left out, and stored by the next collector that can",
-    arguments: [EACCES, EPERM, EISDIR, ENOTDIR])
+    arguments: [EACCES, EPERM, EISDIR, ENOTDIR, ELOOP, ENXIO])
   func refusedAtStart(_ refusal: Int32) async {
     await #expect(processExitsWith: .success) { [refusal] in
       let rig = try WaitRig(0)
