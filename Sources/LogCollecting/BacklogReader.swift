@@ -59,7 +59,7 @@ final class BacklogReader {
     case .caughtUp: confirmEnd()
     // The collection's reader reports it, and this one retries.
     case .interrupted: break
-    case .rewound: collection.lostApplied()
+    case .rewound: collection.rewind()
     case .recreated, .failed: collection.happened(event)
     }
   }

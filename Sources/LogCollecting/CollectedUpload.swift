@@ -138,9 +138,14 @@ final class CollectedUpload: RecordingHolder, Exchange {
 
   /// Continues at a later offset, and leaves the recording of the bytes before it to the other uploads.
   private func leave(for offset: UInt64) {
+    leave()
+    skip(to: offset)
+  }
+
+  /// Leaves its recording to the other uploads of the stream. Nothing of it is removed or reported.
+  func leave() {
     park()
     makeHandler()?.end(.leave, for: self)
-    skip(to: offset)
   }
 
   /// Where the next bytes of the upload belong.

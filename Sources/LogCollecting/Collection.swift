@@ -56,8 +56,11 @@ final class Collection {
     purges ? checkpoints.latest.purges : [], stream, store, checkpoints, warn: { [unowned self] in warn($0) },
     changed: { [unowned self] in armCheckpoint() })
 
-  /// Whether no further message may be applied, because a checkpoint is due.
-  private(set) var isHolding = false
+  /// Whether no further message may be applied.
+  var isHolding: Bool { isCheckpointDue || isRewinding }
+  private var isCheckpointDue = false
+  /// Whether the log is read again from its beginning as soon as no message is being applied.
+  private var isRewinding = false
   private var checkpointTimer: EventLoop.Timer?
   /// The last reported reason why no checkpoint can be written.
   private var checkpointComplaint: String?
@@ -141,18 +144,37 @@ final class Collection {
     }
   }
 
-  private func rewind() {
+  /// Called when the brokers have lost messages that this collector or an earlier one has applied.
+  func rewind() {
+    guard !isRewinding else { return }
     warn(
       "the brokers have lost messages that were collected. The stored recordings stay, and the log is read again from its "
         + "beginning.")
+    isRewinding = true
     checkpoints.rewind(from: lastRead)
     purgeQueue.rewind()
-    (lastRead, lastDistributed, unread) = (0, 0, [:])
-    for upload in uploads.values { upload.link = nil }
     backlogs.stop()
-    for lane in lanes.values { endBacklog(of: lane) }
-    read(after: .beginning)
+    reader?.stop()
+    (reader, inbox, isLookingUp) = (nil, [], false)
+    readAgain()
   }
+
+  /// Reads the log from its beginning when no message of the former log is being applied.
+  ///
+  /// The uploads of the former log may differ from those of the same tokens in the present one, so nothing that is
+  /// known of them counts. The present log admits them anew, and their bytes are compared with the recordings.
+  private func readAgain() {
+    guard isRewinding, !hasStopped, isAtRest else { return }
+    isRewinding = false
+    for lane in lanes.values { lane.forgetAll() }
+    for upload in uploads.values { upload.leave() }
+    (uploads, lanes, skipped, unread) = ([:], [:], [], [:])
+    (lastRead, lastDistributed, currentSince) = (0, 0, nil)
+    if !isStopping { read(after: .beginning) }
+  }
+
+  /// Whether no message is being applied.
+  private var isAtRest: Bool { lanes.values.allSatisfy { !$0.isBusy } }
 
   /// The reader notices only the loss of messages that it has delivered. Earlier collectors may have applied more.
   private func checkExtent() {
@@ -160,15 +182,8 @@ final class Collection {
       guard !isStopping, case .success(let extent) = answer,
         extent.lastSequence < checkpoints.omitted.applied.sequence
       else { return }
-      lostApplied()
+      rewind()
     }
-  }
-
-  /// The brokers have lost messages that an earlier collector has applied.
-  func lostApplied() {
-    reader?.stop()
-    inbox = []
-    rewind()
   }
 
   /// Passes the messages to the lanes, in their order.
@@ -177,7 +192,7 @@ final class Collection {
       let message = inbox.removeFirst()
       let position = CollectorCheckpoint.Position(
         sequence: message.sequence, mark: Self.mark(message), time: message.time)
-      if checkpoints.omitted.isReplaced(position) { return lostApplied() }
+      if checkpoints.omitted.isReplaced(position) { return rewind() }
       checkpoints.received(position)
       armCheckpoint()
       distribute(message)
@@ -232,12 +247,17 @@ final class Collection {
   /// Reads the first message of an upload that began before the checkpoint.
   private func lookUp(_ token: String, _ message: StoredMessage, _ entry: LogEntry) {
     isLookingUp = true
+    let reader = reader
     stream.message(of: token, from: 1) { [self] answer in
+      // After a loss of the brokers, it is a message of the former log.
+      guard reader === self.reader else { return }
       switch answer {
       // The checkpoint does not have this message, so the next collector reads it.
       case .failure where isStopping: return
       case .failure(let error) where error.isTransient:
-        loop.schedule(after: .milliseconds(250)) { [self] in lookUp(token, message, entry) }
+        loop.schedule(after: .milliseconds(250)) { [self] in
+          if reader === self.reader { lookUp(token, message, entry) }
+        }
         return
       case .failure(let error): return fail(.brokers(error))
       case .success(let first):
@@ -260,8 +280,7 @@ final class Collection {
         }
       }
       isLookingUp = false
-      // After a loss of the brokers, it is a message of the former log.
-      lastDistributed = min(message.sequence, lastRead)
+      lastDistributed = message.sequence
       distribute()
     }
   }
@@ -349,8 +368,10 @@ final class Collection {
 
   /// Reads again for all lanes that have applied what they kept.
   func serveBacklogs() {
-    if !isStopping { backlogs.serve(lanes.values.filter { $0.isEmpty && $0.backlog != nil }) }
+    if mayReadBacklogs { backlogs.serve(lanes.values.filter { $0.isEmpty && $0.backlog != nil }) }
   }
+
+  private var mayReadBacklogs: Bool { !isStopping && !isRewinding }
 
   // MARK: Reports of the lanes
 
@@ -364,7 +385,7 @@ final class Collection {
     guard lane.isEmpty else { return }
     if lane.backlog == nil {
       lanes[lane.name] = nil
-    } else if !isStopping {
+    } else if mayReadBacklogs {
       backlogs.serve([lane])
     }
   }
@@ -386,7 +407,7 @@ final class Collection {
     return isKept
   }
 
-  /// Called when a message that a lane has kept is applied.
+  /// Called when messages that a lane has kept are applied or forgotten.
   func keepsNoLonger(_ size: Int) { laneMemory.release(size) }
 
   /// Called when bytes of the upload are stored.
@@ -403,7 +424,8 @@ final class Collection {
 
   /// Called when the upload's stream is complete and synced, including the bytes of other uploads.
   func completed(_ upload: CollectedUpload) {
-    guard purges else { return }
+    // After a loss of the brokers, others may have the sequences of its messages.
+    guard purges, !isRewinding else { return }
     let others = uploads.values.filter { other in
       other.name == upload.name && other.origin.owner == upload.origin.owner && other.phase == .open
         && other.appliedSequence > 0
@@ -416,12 +438,15 @@ final class Collection {
     }
   }
 
-  func laneRests() { if isHolding { makeCheckpoint() } }
+  func laneRests() {
+    readAgain()
+    makeCheckpoint()
+  }
 
   // MARK: Checkpoints
 
   private func armCheckpoint(after pause: Duration = Collection.checkpointPause) {
-    guard checkpointTimer == nil, !isHolding, !checkpoints.isWriting, !isStopping else { return }
+    guard checkpointTimer == nil, !isCheckpointDue, !checkpoints.isWriting, !isStopping else { return }
     checkpointTimer = loop.schedule(after: pause) { [unowned self] in
       checkpointTimer = nil
       hold()
@@ -430,17 +455,17 @@ final class Collection {
 
   /// Waits for the messages that are being applied, and applies no others.
   private func hold() {
-    isHolding = true
+    isCheckpointDue = true
     makeCheckpoint()
   }
 
   private func makeCheckpoint() {
-    guard isHolding, !checkpoints.isWriting, !hasStopped, lanes.values.allSatisfy({ !$0.isBusy }) else { return }
+    guard isCheckpointDue, !checkpoints.isWriting, !hasStopped, isAtRest else { return }
     checkpoints.begin()
     // This waits for recordings that are being closed, and for those whose streams continue in others.
     registry.whenNothingFinishes { [self] in
       let waiting = lanes.compactMapValues(\.firstSequence)
-      isHolding = isStopping
+      isCheckpointDue = isStopping
       // This comes first, because the end of a recording also syncs it, and the kernel reports an error only once.
       checkpoints.write(
         Array(uploads.values), purgeQueue.pending, waiting: waiting, exceptLast: isLookingUp
@@ -554,7 +579,7 @@ final class Collection {
 
   private func stopNow() {
     guard !hasStopped else { return }
-    (isStopping, hasStopped, isHolding) = (true, true, true)
+    (isStopping, hasStopped, isCheckpointDue) = (true, true, true)
     reader?.stop()
     backlogs.stop()
     purgeQueue.stop()

@@ -9,8 +9,9 @@ internal import StreamServing
 struct OmittedStreams {
   /// The collection changes nothing of them.
   private let names: Set<StreamName>
-  /// Their uploads in the last checkpoint, which stay as they are.
-  private let uploads: [CollectorCheckpoint.Upload]
+  /// Their uploads in the last checkpoint, which stay as they are. None after ``rewind()``, because the log that is read
+  /// again admits them anew.
+  private var uploads: [CollectorCheckpoint.Upload]
   /// The streams of their known uploads that are not over, by token.
   private var streams: [String: StreamName]
   /// The first messages of these streams that were not applied.
@@ -98,6 +99,7 @@ struct OmittedStreams {
 
   /// Called when the log is read again from its beginning.
   mutating func rewind() {
+    (uploads, streams) = ([], [:])
     (first, behind, passed) = ([:], [:], [:])
     applied = .beginning
   }

@@ -49,9 +49,8 @@ final class StreamLane {
   }
 
   var isEmpty: Bool { queue.isEmpty }
-  /// The sequence of the first message that is not applied. After a loss of the brokers, the queue may contain messages
-  /// of the former log and of the present one.
-  var firstSequence: UInt64? { [queue.lazy.map(\.message.sequence).min(), backlog].compactMap(\.self).min() }
+  /// The sequence of the first message that is not applied.
+  var firstSequence: UInt64? { queue.first?.message.sequence ?? backlog }
 
   /// Adds the next message of the stream.
   func add(_ item: Item) {
@@ -68,9 +67,14 @@ final class StreamLane {
     append(item)
   }
 
-  /// Called when the stream has no messages from ``backlog`` on that others have read, or when the log is read again
-  /// from its beginning.
+  /// Called when the stream has no messages from ``backlog`` on that others have read.
   func endBacklog() { backlog = nil }
+
+  /// Forgets all messages, because the log is read again from its beginning. None may be being applied.
+  func forgetAll() {
+    collection.keepsNoLonger(kept.size)
+    (queue, kept, backlog) = ([], (0, 0), nil)
+  }
 
   private func append(_ item: Item) {
     queue.append(item)
@@ -98,8 +102,8 @@ final class StreamLane {
 
   private func forget(from index: Int) {
     let forgotten = queue[index...]
-    guard let first = forgotten.lazy.map(\.message.sequence).min() else { return }
-    backlog = min(first, backlog ?? first)
+    guard let first = forgotten.first?.message.sequence else { return }
+    backlog = first
     queue.removeSubrange(index...)
     collection.fellBehind(self)
     for item in forgotten { item.reader?.want(1) }

@@ -120,6 +120,23 @@ struct OmittedStreamsTests {
     #expect(!omitted.mayBeApplied(1))
   }
 
+  @Test("a checkpoint states nothing about uploads of the former log when the log is read again from its beginning")
+  func forgottenUploads() {
+    var checkpoint = checkpoint(omittingFrom: 5)
+    let origin = UploadOrigin(
+      path: "/k", mediaType: nil, streamID: "s0", streamStart: 0, owner: nil, isLive: true, description: nil)
+    checkpoint.uploads = [.init(token: "t", origin: origin, segmentStart: 0, offset: 9)]
+    var omitted = OmittedStreams([origin.name], after: checkpoint)
+    func described() -> [CollectorCheckpoint.Upload] {
+      var next = checkpoint
+      omitted.describe(in: &next, with: [], waiting: [:], reached: .beginning)
+      return next.uploads
+    }
+    #expect(described() == checkpoint.uploads && omitted.stream(ofToken: "t") == origin.name)
+    omitted.rewind()
+    #expect(described() == [] && omitted.stream(ofToken: "t") == nil)
+  }
+
   @Test("a message that was stored later than all that were applied replaces one of them, if it is not after the last")
   func storedLater() {
     var checkpoint = checkpoint(omittingFrom: 5)
