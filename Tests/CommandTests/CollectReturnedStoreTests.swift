@@ -53,6 +53,27 @@ struct CollectReturnedStoreTests {
     stream = try brokers.open("sluice")
   }
 
+  // MARK: The broker
+
+  /// Copies the log. Returns when the broker answers again.
+  private func saveStore() throws {
+    try broker.stop()
+    try broker.saveStore()
+    try restart()
+  }
+
+  /// Replaces the log by the copy. Returns when the broker answers again.
+  private func restoreStore() throws {
+    try broker.stop()
+    try broker.restoreStore()
+    try restart()
+  }
+
+  private func restart() throws {
+    try broker.start()
+    try waitUntil("the broker answers") { (try? stream.lastMessage(of: "*")) != nil }
+  }
+
   // MARK: Messages
 
   /// Stores a complete upload of one byte. Its message gets the sequence `number`.
@@ -65,8 +86,7 @@ struct CollectReturnedStoreTests {
         .init("Sluice-Number", "1"), .init("Sluice-Request", "POST /x"),
       ], payload: [0])
     content.headers.append(.init("Sluice-Chain", LogEntry.Link().next(content).digest))
-    let digits = String(id.utf8.reduce(UInt64(0)) { $0 << 8 | UInt64($1) }, radix: 16)
-    let token = String(repeating: "0", count: 32 - digits.count) + digits
+    let token = Self.token(of: id)
     // The connection may be interrupted, and the acknowledgement lost.
     try waitUntil("message \(number) is stored") {
       guard case .success(let last) = Result(catching: { try stream.lastMessage(of: token) }) else { return false }
@@ -76,23 +96,57 @@ struct CollectReturnedStoreTests {
     }
   }
 
-  /// Stores a complete upload of two messages, which get the sequences 1 and 2. Returns its token.
-  private func publishPair(_ id: String) throws -> String {
-    let token = String(repeating: "a", count: 32)
-    var link = LogEntry.Link()
-    for offset in 0...1 {
+  /// The token of the upload of a stream.
+  private static func token(of id: String) -> String {
+    let digits = String(id.utf8.reduce(UInt64(0)) { $0 << 8 | UInt64($1) }, radix: 16)
+    return String(repeating: "0", count: 32 - digits.count) + digits
+  }
+
+  /// An upload of several messages. A copy of the value continues it in a copy of the log.
+  private struct Upload {
+    let id: String
+    /// Nil if it is not announced.
+    let length: Int?
+    let stream: TestStream
+    var token: String { CollectReturnedStoreTests.token(of: id) }
+    private var link = LogEntry.Link()
+    /// The sequence of its last message.
+    private var last: UInt64 = 0
+
+    init(_ id: String, length: Int? = nil, in stream: TestStream) {
+      (self.id, self.length, self.stream) = (id, length, stream)
+    }
+
+    /// Stores its next message.
+    ///
+    /// - Parameters:
+    ///   - offset: of the bytes in the upload.
+    ///   - streamOffset: of the bytes in the stream.
+    mutating func publish(
+      _ bytes: [UInt8], at offset: Int, streamOffset: Int, by publisher: String, completes: Bool = false
+    ) throws {
       var headers: [MessageContent.Header] = [
-        .init("Stream-ID", id), .init("Stream-Offset", "\(offset)"), .init("Upload-Offset", "\(offset)"),
-        .init("Upload-Length", "2"), .init("Sluice-CRC32", "d202ef8d"),
-        .init("Sluice-Publisher", "\(id).\(offset + 1)"), .init("Sluice-Number", "\(offset + 1)"),
+        .init("Stream-ID", id), .init("Stream-Offset", "\(streamOffset)"), .init("Upload-Offset", "\(offset)"),
+        .init("Sluice-CRC32", Self.checksum(bytes)), .init("Sluice-Publisher", "\(publisher).\(link.number + 1)"),
+        .init("Sluice-Number", "\(link.number + 1)"),
       ]
-      headers.append(offset == 0 ? .init("Sluice-Request", "POST /x") : .init("Upload-Complete", "?1"))
-      var content = MessageContent(headers: headers, payload: [0])
+      if let length { headers.append(.init("Upload-Length", "\(length)")) }
+      if link.number == 0 { headers.append(.init("Sluice-Request", "POST /x")) }
+      if completes { headers.append(.init("Upload-Complete", "?1")) }
+      var content = MessageContent(headers: headers, payload: bytes)
       link = link.next(content)
       content.headers.append(.init("Sluice-Chain", link.digest))
-      _ = try stream.publish(content, to: token, after: UInt64(offset)).get()
+      last = try stream.publish(content, to: token, after: last).get()
     }
-    return token
+
+    /// The CRC-32 of these bytes in hexadecimal.
+    private static func checksum(_ bytes: [UInt8]) -> String {
+      let sum = bytes.reduce(UInt32.max) { sum, byte in
+        (0..<8).reduce(sum ^ UInt32(byte)) { sum, _ in sum & 1 == 0 ? sum >> 1 : sum >> 1 ^ 0xEDB8_8320 }
+      }
+      let digits = String(~sum, radix: 16)
+      return String(repeating: "0", count: 8 - digits.count) + digits
+    }
   }
 
   private func remove(_ removal: Removal, upTo last: Int) throws {
@@ -111,15 +165,20 @@ struct CollectReturnedStoreTests {
     return process
   }
 
+  private func waitForCheckpoint(of number: Int) throws {
+    try waitUntil("the checkpoint has message \(number)") { try checkpoint.contains("sequence=\(number),") }
+  }
+
+  private var checkpoint: String {
+    get throws { String(decoding: try directory.contents(".collected"), as: UTF8.self) }
+  }
+
   private func isCollected(_ id: String) -> Bool { access("\(directory.path)/x-\(id).bin", F_OK) == 0 }
 
   /// A collector whose checkpoint has ``position``. It is stopped (SIGSTOP), or has ended.
   private func collectFirst(_ situation: Situation) throws -> TestProcess {
     let collector = try collect()
-    try waitUntil("the checkpoint has all messages") {
-      let text = String(decoding: try directory.contents(".collected"), as: UTF8.self)
-      return text.contains("sequence=\(Self.position),")
-    }
+    try waitForCheckpoint(of: Self.position)
     if situation.keepsRunning {
       collector.signal(SIGSTOP)
     } else {
@@ -154,14 +213,10 @@ struct CollectReturnedStoreTests {
     arguments: Situation.all(ends: [position - 1, position, position + 2]))
   func returned(_ situation: Situation) throws {
     for number in 1...Self.copied { try publish(number, "a\(number)") }
-    try broker.stop()
-    try broker.saveStore()
-    try broker.start()
+    try saveStore()
     for number in (Self.copied + 1)...Self.position { try publish(number, "b\(number)") }
     let first = try collectFirst(situation)
-    try broker.stop()
-    try broker.restoreStore()
-    try broker.start()
+    try restoreStore()
     let new = Array((Self.copied + 1)...situation.end)
     for number in new { try publish(number, "c\(number)") }
     let lastOld = min(situation.end, Self.position)
@@ -189,8 +244,7 @@ struct CollectReturnedStoreTests {
     for number in 1...Self.position { try publish(number, "a\(number)") }
     let first = try collectFirst(situation)
     try broker.stop()
-    try broker.start()
-    try waitUntil("the broker answers") { (try? stream.lastMessage(of: "*")) != nil }
+    try restart()
     for number in (Self.position + 1)..<(situation.end + 1) { try publish(number, "a\(number)") }
     try remove(situation.removal, upTo: Self.position)
     #expect(try !collectMore(situation, first, reportsLoss: false))
@@ -202,39 +256,163 @@ struct CollectReturnedStoreTests {
     let situation = Situation(removal: .last, end: Self.position, keepsRunning: false)
     for number in 1...Self.position { try publish(number, "a\(number)") }
     let first = try collectFirst(situation)
-    let text = String(decoding: try directory.contents(".collected"), as: UTF8.self)
+    let text = try checkpoint
     let old = text.replacing(#/, time="[0-9]+"/#, with: "")
     #expect(old != text)
     try directory.write(".collected", old)
     try remove(.last, upTo: Self.position)
     #expect(try !collectMore(situation, first, reportsLoss: false))
     // The latest time of the messages up to the old position is still unknown.
-    let last = String(decoding: try directory.contents(".collected"), as: UTF8.self)
+    let last = try checkpoint
     #expect(!last.contains("time="), "\(last)")
   }
 
   @Test("a collector that reads the log again does not report the rest of an upload that it has purged")
   func purgedBefore() throws {
-    let token = try publishPair("a")
+    var upload = Upload("a", length: 2, in: stream)
+    for offset in 0...1 {
+      try upload.publish([0], at: offset, streamOffset: offset, by: "a", completes: offset == 1)
+    }
+    let token = upload.token
     let first = try collect(["--after-collect", "purge"])
     try waitUntil("the first message is removed") { try stream.messages(of: token).count == 1 }
     try end(first)
-    try broker.stop()
-    try broker.saveStore()
-    try broker.start()
+    try saveStore()
     for number in 3...4 { try publish(number, "b\(number)") }
     let second = try collect(["--after-collect", "purge"])
     try waitUntil("the later messages are collected") { isCollected("b3") && isCollected("b4") }
     try end(second)
-    try broker.stop()
-    try broker.restoreStore()
-    try broker.start()
-    try waitUntil("the broker answers") { (try? stream.lastMessage(of: "*")) != nil }
+    try restoreStore()
     let third = try collect(["--after-collect", "purge"])
     try third.lines.first("the report of the loss") { $0.text.contains("the brokers have lost messages") }
     try publish(3, "more")
     try waitUntil("the next message is collected") { isCollected("more") }
     try end(third)
     #expect(!third.output.contains { $0.contains("whose beginning is no longer in the log") }, "\(third.output)")
+  }
+
+  // MARK: Unfinished uploads
+
+  /// An upload that is unfinished when the brokers return with its first message alone.
+  struct Unfinished: CustomTestStringConvertible {
+    enum Kind: CaseIterable {
+      /// It has no hole.
+      case resumable
+      /// A plain stream that has a hole before its second message in the former log.
+      case formerHole
+      /// A plain stream that has a hole before its second message in the returned log.
+      case presentHole
+    }
+
+    /// A message: its offset in the upload, and its stream offsets.
+    typealias Piece = (offset: Int, range: Range<Int>)
+
+    var kind: Kind
+    /// Whether the returned log has the same bytes at each stream offset as the former one.
+    var isSame: Bool
+    var purges: Bool
+    var keepsRunning: Bool
+
+    var testDescription: String {
+      "\(kind), \(isSame ? "same" : "different") bytes, \(purges ? "purge" : "keep"), "
+        + (keepsRunning ? "running" : "restarted")
+    }
+
+    static let all: [Unfinished] = Kind.allCases.flatMap { kind in
+      (0..<8).map { number in
+        Unfinished(kind: kind, isSame: number & 1 == 0, purges: number & 2 == 0, keepsRunning: number & 4 == 0)
+      }
+    }
+
+    /// The second message in the former log.
+    var former: Piece { (1000, kind == .formerHole ? 1500..<2000 : 1000..<2000) }
+
+    /// The messages after the first one in the returned log.
+    var present: [Piece] {
+      kind == .presentHole ? [(1000, 1700..<2700), (2000, 2700..<4000)] : [(1000, 1000..<2000), (2000, 2000..<4000)]
+    }
+  }
+
+  /// Whether the recordings of a stream together contain these bytes from that stream offset on.
+  private func isStored(_ bytes: [UInt8], at offset: Int, of id: String) throws -> Bool {
+    let log = String(decoding: (try? directory.contents(".parts/x-\(id)")) ?? [], as: UTF8.self)
+    var starts = [1: 0]
+    for line in log.split(separator: "\n") {
+      func number(_ key: String) -> Int? {
+        let field = line.split(separator: ", ").first { $0.hasPrefix("\(key)=") }
+        return field.flatMap { Int($0.dropFirst(key.utf8.count + 1)) }
+      }
+      if let part = number("part"), let start = number("start") { starts[part] = start }
+    }
+    let parts: [(start: Int, bytes: [UInt8])] = try starts.map { part, start in
+      let base = part == 1 ? "x-\(id)" : "x-\(id)~\(part)"
+      let file = directory.names.contains("\(base).bin") ? "\(base).bin" : "\(base).part"
+      return (start: start, bytes: try directory.contents(file))
+    }
+    return bytes.indices.allSatisfy { index in
+      parts.contains { part in
+        let place = offset + index - part.start
+        return part.bytes.indices.contains(place) && part.bytes[place] == bytes[index]
+      }
+    }
+  }
+
+  @Test(
+    "each byte of the returned log is at its stream offset, or its upload is refused and its messages stay",
+    arguments: Unfinished.all)
+  func unfinished(_ situation: Unfinished) throws {
+    // No byte is 0, as those of holes are.
+    func bytes(_ range: Range<Int>) -> [UInt8] { range.map { UInt8($0 % 251 + 1) } }
+    let options = situation.purges ? ["--after-collect", "purge"] : []
+    var upload = Upload("p", length: situation.kind == .resumable ? 4000 : nil, in: stream)
+    try upload.publish(bytes(0..<1000), at: 0, streamOffset: 0, by: "first")
+    try saveStore()
+    var lost = upload
+    let former = situation.former
+    try lost.publish(bytes(former.range), at: former.offset, streamOffset: former.range.lowerBound, by: "former")
+    var collector = try collect(options)
+    try waitForCheckpoint(of: 2)
+    if !situation.keepsRunning { try end(collector) }
+    try restoreStore()
+    var sent: [(offset: Int, bytes: [UInt8])] = []
+    for piece in situation.present {
+      let content = bytes(piece.range).map { situation.isSame ? $0 : ~$0 }
+      sent.append((piece.range.lowerBound, content))
+      try upload.publish(
+        content, at: piece.offset, streamOffset: piece.range.lowerBound, by: "present",
+        completes: sent.count == situation.present.count)
+    }
+    if !situation.keepsRunning { collector = try collect(options) }
+    try collector.lines.first("the report of the loss") { $0.text.contains("the brokers have lost messages") }
+    try waitForCheckpoint(of: 3)
+    try end(collector)
+    let hasAll = try sent.allSatisfy { try isStored($0.bytes, at: $0.offset, of: "p") }
+    #expect(hasAll == situation.isSame, "\(collector.output)")
+    guard !situation.isSame else { return }
+    #expect(collector.output.contains { $0.contains("\"event\":\"refused\"") }, "\(collector.output)")
+    let messages = try stream.messages(of: upload.token)
+    #expect(messages.count == 3)
+    let text = try checkpoint
+    #expect(!text.contains("purge="), "\(text)")
+  }
+
+  @Test("an upload whose beginning was missing is collected when the brokers return with its beginning")
+  func beginningReturns() throws {
+    var upload = Upload("e", in: stream)
+    for offset in 0...1 { try upload.publish([0], at: offset, streamOffset: offset, by: "first") }
+    try saveStore()
+    try brokers.remove(1, from: "sluice")
+    try publish(3, "b")
+    let collector = try collect()
+    try collector.lines.first("the report of the missing beginning") {
+      $0.text.contains("whose beginning is no longer in the log")
+    }
+    try waitForCheckpoint(of: 3)
+    try restoreStore()
+    try upload.publish([0], at: 2, streamOffset: 2, by: "present", completes: true)
+    try waitUntil("the upload is collected") { isCollected("e") }
+    try end(collector)
+    let content = try directory.contents("x-e.bin")
+    #expect(content == [0, 0, 0])
   }
 }
