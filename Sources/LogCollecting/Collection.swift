@@ -148,8 +148,8 @@ final class Collection {
   func rewind() {
     guard !isRewinding else { return }
     warn(
-      "the brokers have lost messages that were collected. The stored recordings stay, and the log is read again from its "
-        + "beginning.")
+      "the brokers have lost messages that were collected. The stored recordings stay, and the log is read again from "
+        + "its beginning.")
     isRewinding = true
     checkpoints.rewind(from: lastRead)
     purgeQueue.rewind()

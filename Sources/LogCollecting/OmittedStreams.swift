@@ -9,8 +9,8 @@ internal import StreamServing
 struct OmittedStreams {
   /// The collection changes nothing of them.
   private let names: Set<StreamName>
-  /// Their uploads in the last checkpoint, which stay as they are. None after ``rewind()``, because the log that is read
-  /// again admits them anew.
+  /// Their uploads in the last checkpoint, which stay as they are. Empty after ``rewind()``, because the log that is
+  /// read again admits them anew.
   private var uploads: [CollectorCheckpoint.Upload]
   /// The streams of their known uploads that are not over, by token.
   private var streams: [String: StreamName]
