@@ -17,8 +17,6 @@ struct RecordingFiles {
   var base: String
   /// The existing extensions, including the dot.
   var extensions: Set<String> = []
-  /// Whether the hidden sidecar exists, which lacks the digests.
-  var isPending = false
   /// The size of the recording's file, in bytes.
   var size: UInt64 = 0
   /// Whether a server uses the directory, or an upload's record names the recording, or may name it.
@@ -82,7 +80,7 @@ struct RecordingFiles {
       return findings + [finding(.invalidSidecar, sidecarFile, "\(error)")]
     }
     for file in complete.map({ base + $0 }) where file != sidecar.file {
-      findings.append(finding(.missingSidecar, file, "no sidecar describes it"))
+      findings.append(finding(.missingSidecar, file, Self.undescribed))
     }
     guard RecordingSidecar.name(for: sidecar.file) == sidecarFile else {
       return findings + [finding(.invalidSidecar, sidecarFile, "it describes a file with another name")]
@@ -99,21 +97,65 @@ struct RecordingFiles {
     return findings + wrong
   }
 
-  private func checkWithoutSidecar() -> [Finding] {
-    let sidecarFile = base + RecordingSidecar.fileExtension
-    // A server may have written it in the meantime, or it removes the recording, and moves or hides the sidecar first.
-    // It puts the sidecar back if that fails, so a second look finds what was moved during the first.
-    let appears = (0..<2).contains { _ in ["", ".", ".removing/"].contains { exists($0 + sidecarFile) } }
-    var findings = complete.map { base + $0 }.map { file in
-      isPending || appears
-        ? finding(.pending, file, "sluice serve has not finished the sidecar, or removes the recording")
-        : finding(.missingSidecar, file, "no sidecar describes it")
-    }
+  /// - Parameter isRepeated: whether a server changed the sidecar during the first check.
+  private func checkWithoutSidecar(isRepeated: Bool = false) -> [Finding] {
     // Its client may have returned since the listing.
     if isStray, !exists(base + ".part") {
-      findings.append(finding(.strayGaps, base + ".gaps", "its recording is missing"))
+      return [finding(.strayGaps, base + ".gaps", "its recording is missing")]
     }
-    return findings
+    guard isRecording else { return [] }
+    let name = base + RecordingSidecar.fileExtension
+    // A server may have written it in the meantime, or it removes the recording, and moves or hides the sidecar first.
+    // It puts the sidecar back if that fails, so a second look finds what was moved during the first.
+    let places = [name, "." + name, ".removing/" + name]
+    var unreadable: Finding?
+    for sidecarFile in places + places {
+      let text: [UInt8]
+      do throws(SystemError) {
+        text = try RegularFile.contents(of: directory + sidecarFile)
+      } catch {
+        if !error.isMissing { unreadable = finding(.unreadable, sidecarFile, error.obstacle) }
+        continue
+      }
+      let findings = checkUnfinished(text, sidecarFile)
+      // A server replaces it in one step, so a change means that the recording may be another one by now.
+      if !isRepeated, findings.contains(where: \.kind.isProblem),
+        (try? RegularFile.contents(of: directory + sidecarFile)) != text
+      {
+        return checkWithoutSidecar(isRepeated: true)
+      }
+      return findings
+    }
+    if let unreadable { return [unreadable] }
+    return complete.map { finding(.missingSidecar, base + $0, Self.undescribed) }
+  }
+
+  /// Compares the recordings with a sidecar that a server has not finished, or has moved or hidden to remove them.
+  private func checkUnfinished(_ text: [UInt8], _ sidecarFile: String) -> [Finding] {
+    let sidecar: RecordingSidecar
+    do throws(SidecarError) {
+      sidecar = try RecordingSidecar(parsing: text)
+    } catch {
+      return [finding(.invalidSidecar, sidecarFile, "\(error)")]
+    }
+    return complete.map { base + $0 }.map { file in
+      // Without a length, it describes a recording that grows, and will never have digests of this one.
+      guard file == sidecar.file, let stored = sidecar.stored else {
+        return finding(.missingSidecar, file, Self.undescribed)
+      }
+      var status = stat()
+      // It is gone if a server has removed it in the meantime.
+      guard lstat(directory + file, &status) == 0, UInt64(clamping: status.st_size) != stored.bytes else {
+        return pending(file)
+      }
+      return finding(.wrongLength, file, "\(status.st_size) bytes instead of \(stored.bytes)")
+    }
+  }
+
+  private static let undescribed = "no sidecar describes it"
+
+  private func pending(_ file: String) -> Finding {
+    finding(.pending, file, "sluice serve has not finished the sidecar, or removes the recording")
   }
 
   private func check(_ sidecar: RecordingSidecar, _ progress: (UInt64) -> Void) -> [Finding] {
@@ -206,9 +248,6 @@ struct DirectoryCheck {
         break
       }
       let name = Self.name(of: item)
-      if name.hasPrefix("."), name.hasSuffix(RecordingSidecar.fileExtension) {
-        entry(String(name.dropFirst().dropLast(RecordingSidecar.fileExtension.count))) { $0.isPending = true }
-      }
       guard !name.hasPrefix(".") else { continue }
       var status = stat()
       guard fstatat(dirfd(stream), name, &status, AT_SYMLINK_NOFOLLOW) == 0 else {

@@ -29,7 +29,7 @@ extension FileStore {
     var lacksDigests = false
     do throws(SystemError) {
       try unlessEnded { () throws(SystemError) in
-        guard try !exists(name.partial), let sidecar = try readPending(name) else { return }
+        guard try !exists(name.partial), let sidecar = try pendingOfComplete(name) else { return }
         if sidecar.isFinished { return endRemovalInPlace(of: name, sidecar) }
         lacksDigests = try exists(sidecar.file)
         if !lacksDigests { unlinkat(directory, name.pendingSidecar, 0) }
@@ -52,10 +52,20 @@ extension FileStore {
     }
   }
 
-  /// Like ``readPending(_:)``, but nil if it cannot be read now. Its recording is then completed later.
+  /// Like ``readPending(_:)``, for a recording with its final name, if there is one.
+  ///
+  /// - Throws: ``SystemError``, also if the recording cannot get its digests because the file cannot be parsed, or is
+  ///   not a regular file. An operator must then decide what the recording is.
+  private func pendingOfComplete(_ name: StreamName) throws(SystemError) -> RecordingSidecar? {
+    if let sidecar = try readPending(name) { return sidecar }
+    guard try exists(name.pendingSidecar), try findComplete(name) != nil else { return nil }
+    throw SystemError(operation: "parse \(name.pendingSidecar)", code: EBADMSG)
+  }
+
+  /// Like ``pendingOfComplete(_:)``, but nil if it cannot be read now. Its recording is then completed later.
   private func pendingSidecarNowOrLater(_ name: StreamName) -> RecordingSidecar? {
     do throws(SystemError) {
-      return try readPending(name)
+      return try pendingOfComplete(name)
     } catch {
       finishLater(name, after: error)
       return nil

@@ -322,6 +322,8 @@ extension FileStore {
         "Free space on the disk."
       } else if error.isForeignChange {
         "Restore the recording from a copy if something else has changed it. Otherwise check its file server."
+      } else if error.code == EBADMSG {
+        "Compare the recording with its source, and then remove \(name.pendingSidecar)."
       } else {
         "Check the disk, and restore the recording from a copy if it is damaged."
       }

@@ -44,6 +44,11 @@ struct VerificationTests {
       close(file)
     }
 
+    /// Writes a sidecar that a server has not finished.
+    func leave(_ name: String, of file: String, bytes count: UInt64?) throws {
+      try write(name, Array(VerificationTests.unfinished(file, bytes: count).utf8))
+    }
+
     func make(_ name: String) { #expect(mkdir(path + "/" + name, 0o700) == 0) }
 
     /// Writes a recording, and a sidecar that describes these bytes.
@@ -82,6 +87,13 @@ struct VerificationTests {
     }
   }
 
+  /// The text of a sidecar without digests.
+  private static func unfinished(_ file: String, bytes count: UInt64?) -> String {
+    var sidecar = RecordingSidecar(file: file)
+    sidecar.stored = count.map { RecordingSidecar.Content(bytes: $0) }
+    return sidecar.text
+  }
+
   @Test("each file is compared with the files beside it, in each directory, and all are counted")
   func everything() throws {
     let directory = try Directory()
@@ -93,7 +105,7 @@ struct VerificationTests {
     try directory.record("in/length.wav", [1, 2, 3], described: [1, 2])
     try directory.write("none.wav")
     try directory.write("pending.wav")
-    try directory.write(".pending.sidecar")
+    try directory.leave(".pending.sidecar", of: "pending.wav", bytes: 1)
     try directory.write("torn.part")
     try directory.write("stray.gaps")
     try directory.write("text.sidecar", Array("no sidecar".utf8))
@@ -114,6 +126,34 @@ struct VerificationTests {
     }
     // Two bytes without a sidecar follow the first recording, and three of a wrong length precede the last one.
     #expect(progress.map(\.read) == [1000, 1005, 1508] && progress.allSatisfy { $0.total == 1508 }, "\(progress)")
+  }
+
+  @Test("a sidecar that a server has not finished, or has moved, hides no damage", arguments: [".", ".removing/"])
+  func hidden(_ place: String) throws {
+    let directory = try Directory()
+    directory.make(".removing")
+    for base in ["whole", "cut", "longer", "growing", "other", "empty", "torn", "folder"] {
+      try directory.write(base + ".wav", [1, 2, 3])
+    }
+    func leave(_ base: String, of file: String, bytes count: UInt64?) throws {
+      try directory.leave(place + base + ".sidecar", of: file, bytes: count)
+    }
+    try leave("whole", of: "whole.wav", bytes: 3)
+    try leave("cut", of: "cut.wav", bytes: 8_000_000_005)
+    try leave("longer", of: "longer.wav", bytes: 2)
+    try leave("growing", of: "growing.wav", bytes: nil)
+    try leave("other", of: "other.txt", bytes: 3)
+    try directory.write(place + "empty.sidecar", [])
+    try directory.write(place + "torn.sidecar", Array(Self.unfinished("torn.wav", bytes: 3).utf8.dropLast(9)))
+    directory.make(place + "folder.sidecar")
+    let (found, summary, _) = try directory.verify()
+    #expect(
+      found == [
+        "whole.wav": .pending, "cut.wav": .wrongLength, "longer.wav": .wrongLength, "growing.wav": .missingSidecar,
+        "other.wav": .missingSidecar, place + "empty.sidecar": .invalidSidecar,
+        place + "torn.sidecar": .invalidSidecar, place + "folder.sidecar": .unreadable,
+      ])
+    #expect(summary == .init(recordings: 8, verified: 0, bytes: 0, problems: 7))
   }
 
   /// The head of a WAV file whose sizes are open, and a frame.
@@ -318,12 +358,16 @@ struct VerificationTests {
     case none, growing, complete, removed
 
     func perform(in directory: String) {
-      func make(_ name: String) { close(open("\(directory)/\(name)", O_WRONLY | O_CREAT | O_CLOEXEC, 0o600)) }
+      func make(_ name: String, _ text: String = "") {
+        let file = open("\(directory)/\(name)", O_WRONLY | O_CREAT | O_CLOEXEC, 0o600)
+        #expect(write(file, text, text.utf8.count) == text.utf8.count)
+        close(file)
+      }
       switch self {
       case .none: break
       case .growing: make("a.part")
       case .complete:
-        make(".a.sidecar")
+        make(".a.sidecar", VerificationTests.unfinished("a.txt", bytes: 0))
         make("a.txt")
       case .removed: unlink(directory + "/a.gaps")
       }
@@ -336,7 +380,7 @@ struct VerificationTests {
   func appears(_ appearance: Appearance, isServed: Bool) throws {
     let directory = try Directory()
     for file in ["a.gaps", "b.gaps", "c.txt", "c.gaps"] { try directory.write(file) }
-    try directory.write(".c.sidecar")
+    try directory.leave(".c.sidecar", of: "c.txt", bytes: 1)
     let lock = open(directory.path + "/.sluice.lock", O_RDWR | O_CREAT | O_CLOEXEC, 0o600)
     defer { close(lock) }
     if isServed { try #require(lock >= 0 && flock(lock, LOCK_EX | LOCK_NB) == 0) }

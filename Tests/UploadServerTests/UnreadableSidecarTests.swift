@@ -92,6 +92,41 @@ struct UnreadableSidecarTests {
     try require(directory.exists(link), "\(moment), \(code): no link")
   }
 
+  /// What is in the place of a hidden sidecar.
+  enum Illegible: CaseIterable, Sendable {
+    case empty, cut, directory
+  }
+
+  @Test(
+    "a hidden sidecar of a complete recording that cannot be parsed is reported once",
+    arguments: Illegible.allCases, [false, true])
+  func illegible(_ kind: Illegible, isRunning: Bool) throws {
+    let directory = TemporaryDirectory()
+    let name = Self.name
+    try directory.write(name.final, Array("abc".utf8))
+    switch kind {
+    case .empty: try directory.write(name.pendingSidecar, [])
+    case .cut: try directory.write(name.pendingSidecar, Array("{\n  \"version\": 1,".utf8))
+    case .directory: #expect(mkdir("\(directory.path)/\(name.pendingSidecar)", 0o700) == 0)
+    }
+    let store = try Self.store(directory, .none)
+    let events = try EventLog<ServerEvent>()
+    store.reportUnfinished { events.append($0) }
+    func awaitSlices() throws {
+      let isOver = try EventLog<Bool>()
+      store.worker.executeSlice { isOver.append(true) }
+      _ = try isOver.first("the worker has done all slices") { _ in true }
+    }
+    if isRunning { store.completeSidecar(name) } else { store.completeLeftSidecar(name) }
+    try awaitSlices()
+    for _ in 0..<20 {
+      store.finishUnfinished()
+      try awaitSlices()
+    }
+    #expect(events.all.map(\.kind) == [.warning])
+    #expect(events.all.first?.reason?.contains("parse \(name.pendingSidecar)") == true, "\(events.all)")
+  }
+
   @Test("a recording is not continued while it is unknown whether its header was changed")
   func head() async {
     await #expect(processExitsWith: .success) {
