@@ -129,6 +129,19 @@ extension OpenFile {
     try SyncedMark.truncate(descriptor, to: length, operation)
   }
 
+  /// Whether something else has removed synced bytes from the file, which may have been acknowledged.
+  package func lacksSynced() throws(SystemError) -> Bool {
+    let descriptor = try acquire()
+    defer { release() }
+    // Whoever shortens the file lowers the mark first.
+    return try SyncedMark.truncations.withLock { (_) throws(SystemError) in
+      guard let mark = try SyncedMark.of(descriptor) else { return false }
+      var status = stat()
+      try retryingInterrupts("fstat") { fstat(descriptor, &status) }
+      return UInt64(clamping: status.st_size) < mark.size
+    }
+  }
+
   /// Removes the mark, because bytes follow that are not synced before they are acknowledged.
   package func removeSyncedMark() throws(SystemError) {
     let descriptor = try acquire()

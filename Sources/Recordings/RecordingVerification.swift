@@ -19,7 +19,7 @@ public struct RecordingVerification: Sendable {
     case wrongLength = "wrong-length"
     /// A file that no sidecar describes.
     case missingSidecar = "missing-sidecar"
-    /// A sidecar that cannot be parsed, or that describes a file with another name.
+    /// A sidecar, finished or not, that cannot be parsed, or that describes a file with another name.
     case invalidSidecar = "invalid-sidecar"
     /// A sidecar whose recording is missing.
     case missingRecording = "missing-recording"

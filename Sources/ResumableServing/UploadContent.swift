@@ -325,7 +325,7 @@ final class UploadContent {
       }
     }
     do throws(SystemError) {
-      return .bytes(try resources.store.measureBody(token))
+      return try resources.store.measureBody(token).map(KeptExtent.bytes) ?? .gone
     } catch {
       if error.isMissing { return .gone }
       throw error

@@ -321,7 +321,10 @@ package final class UploadRecordStore: UploadRecords, @unchecked Sendable {
     return (file, try disk.settle(file, length: UInt64(status.st_size)))
   }
 
-  package func measureBody(_ token: String) throws(SystemError) -> UInt64 { try openBody(token, creating: false).count }
+  package func measureBody(_ token: String) throws(SystemError) -> UInt64? {
+    let (file, count) = try openBody(token, creating: false)
+    return try file.lacksSynced() ? nil : count
+  }
 
   package func synchronizeBody(of token: String, _ completion: @escaping (SystemError?) -> Void) {
     // Used on the loop's thread only. The worker merely carries it back there.

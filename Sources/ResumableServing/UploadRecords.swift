@@ -33,8 +33,8 @@ package protocol UploadRecords: AnyObject {
 
   /// Opens the file of an upload's bytes. Also returns its length.
   func openBody(_ token: String, creating: Bool) throws(SystemError) -> (file: OpenFile, count: UInt64)
-  /// The number of bytes there, without keeping the file open.
-  func measureBody(_ token: String) throws(SystemError) -> UInt64
+  /// The number of bytes there, without keeping the file open; nil if the file lacks bytes that were synced.
+  func measureBody(_ token: String) throws(SystemError) -> UInt64?
   /// Syncs these bytes, and need not keep the file open. `completion` is called on the loop's thread.
   func synchronizeBody(of token: String, _ completion: @escaping (SystemError?) -> Void)
   /// Syncs the bytes of such a file. `completion` is called on the loop's thread.
@@ -74,7 +74,7 @@ package final class UnwrittenUploadRecords: UploadRecords {
   package func openBody(_ token: String, creating: Bool) throws(SystemError) -> (file: OpenFile, count: UInt64) {
     throw SystemError(operation: "store the bytes of an upload in a server that discards them", code: ENOTSUP)
   }
-  package func measureBody(_ token: String) throws(SystemError) -> UInt64 {
+  package func measureBody(_ token: String) throws(SystemError) -> UInt64? {
     throw SystemError(operation: "measure the bytes of an upload in a server that discards them", code: ENOENT)
   }
   package func synchronizeBody(of token: String, _ completion: @escaping (SystemError?) -> Void) { completion(nil) }

@@ -218,6 +218,8 @@ extension FileStore {
     if growing != nil { length = remainder(of: try gapText(name) ?? [], part, length: length).length }
     var gaps = try readGaps(name, length: length)
     gaps.addPrevious(of: part)
+    // An earlier server may have been killed before the records of its uploads stated what it had acknowledged.
+    if let growing, try growing.file.lacksSynced() { gaps.isDistrusted = true }
     if let complete { return .complete(complete, start: start, length: length, gaps) }
     return .stored(start: start, length: length, gaps)
   }

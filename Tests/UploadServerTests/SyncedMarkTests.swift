@@ -24,6 +24,16 @@ let hasExtendedAttributes: Bool = {
   return (try? SyncedMark.of(file)) == SyncedMark(boot: "b", size: 1)
 }()
 
+extension TemporaryDirectory {
+  /// Removes the mark of a growing file, if there is one.
+  func removeMark(_ name: String) throws {
+    let file = open("\(path)/\(name)", O_RDONLY | O_CLOEXEC)
+    guard file >= 0 else { return }
+    defer { close(file) }
+    try SyncedMark.remove(file)
+  }
+}
+
 @Suite("Growing files after a power failure", .serialized, .enabled(if: hasExtendedAttributes))
 struct SyncedMarkTests {
   /// Which file has the bytes.
@@ -167,6 +177,26 @@ struct SyncedMarkTests {
         #expect(try SyncedMark.of(complete) == nil)
       }
     }
+  }
+
+  @Test(
+    "with always, an upload whose acknowledged bytes are missing after a kill cannot be continued",
+    arguments: [Place.stream, .body])
+  func lost(_ place: Place) throws {
+    let test = try server(.always, in: TemporaryDirectory(), boot: "0")
+    let location = try test.create(place.path, ["Stream-ID: a", "Stream-Offset: 0"])
+    for offset in [0, 100] { try test.append(location, at: offset, [UInt8](repeating: 1, count: 100)) }
+    let intact = try test.directory.copyOfKilled()
+    let damaged = try test.directory.copyOfKilled()
+    test.stop()
+    let file = try growingFile(damaged, place)
+    #expect(truncate(file, 199) == 0)
+    let next = try server(.always, in: damaged, boot: "0")
+    let lost = try next.connect().head(location)
+    #expect(lost.status == 410, "\(lost)")
+    let other = try server(.always, in: intact, boot: "0")
+    let kept = try other.connect().head(location)
+    #expect(kept["upload-offset"] == "200", "\(kept)")
   }
 
   // MARK: Without a sync
