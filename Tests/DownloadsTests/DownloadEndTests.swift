@@ -308,12 +308,12 @@ struct DownloadEndTests {
     other.update(content)
     // One of them is computed while the bytes are written, the other one only from the file.
     let lines = [
-      "HTTP/1.1 200 OK", "Content-Length: 10", hasTag ? "ETag: \"a\"" : "X: x",
-      "Repr-Digest: \(DigestField([("sha-256", digest.value().bytes)]).value)",
+      "HTTP/1.1 200 OK", "Transfer-Encoding: chunked", hasTag ? "ETag: \"a\"" : "X: x",
+      "Repr-Digest: \(DigestField([("sha-256", digest.value().bytes)]).value)", "", "a", "0123456789", "0",
       "Content-Digest: \(DigestField([("sha-512", other.value().bytes)]).value)",
     ]
     let (left, gate) = (try EventLog<Bool>(), EndSignal())
-    let server = try server(lines.joined(separator: "\r\n") + "\r\n\r\n0123456789", left)
+    let server = try server(lines.joined(separator: "\r\n") + "\r\n\r\n", left)
     let (download, session, ended) = try gated(server.url, gate) { _ in }
     try waitForEnding(download)
     download.cancel()
