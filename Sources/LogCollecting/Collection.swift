@@ -37,12 +37,15 @@ final class Collection {
   private let checkpoints: CheckpointWriter
   private var reader: MessageReader?
 
-  private var uploads: [String: CollectedUpload] = [:]
+  /// The uploads that are not over, by token.
+  private(set) var uploads: [String: CollectedUpload] = [:]
   /// Uploads of other partitions, and those whose first message is missing.
   private var skipped: Set<String> = []
-  private var lanes: [StreamName: StreamLane] = [:]
+  /// The lanes with messages that are not applied.
+  private(set) var lanes: [StreamName: StreamLane] = [:]
   /// The streams of unfinished uploads all of whose messages have to be read again, by token.
   private var unread: [String: StreamName] = [:]
+  private lazy var silentStreams = SilentStreams(self, checkpoints, finishAfter: finishAfter)
   private lazy var backlogs = BacklogReader(self, stream, created: checkpoints.latest.created)
   private var laneMemory = LaneMemory()
   /// Messages that were read and are in no lane yet.
@@ -64,12 +67,9 @@ final class Collection {
   private var checkpointTimer: EventLoop.Timer?
   /// The last reported reason why no checkpoint can be written.
   private var checkpointComplaint: String?
-  private var silenceTimer: EventLoop.Timer?
   private var lastMaintenance = MonotonicInstant.now
-  /// The time from which on all messages were read immediately. Nil while the collector is behind.
-  private var currentSince: MonotonicInstant?
   private var isInterrupted = false
-  private var isStopping = false
+  private(set) var isStopping = false
   private var failure: LogCollectorError?
 
   /// - Parameter omittedStreams: the streams whose records cannot be read.
@@ -95,7 +95,7 @@ final class Collection {
     let position = checkpoints.latest.position
     (lastRead, lastDistributed) = (position.sequence, position.sequence)
     read(after: position)
-    armSilence()
+    silentStreams.arm()
   }
 
   func warn(_ reason: String) { emit(ServerEvent(.warning, reason: reason)) }
@@ -121,19 +121,20 @@ final class Collection {
     switch event {
     case .message(let message, let pending):
       purgeQueue.logIsKnown()
-      if pending > 0 { currentSince = nil }
+      if pending > 0 { silentStreams.fellBehind() }
       lastRead = message.sequence
       inbox.append(message)
       distribute()
     case .caughtUp:
       purgeQueue.logIsKnown()
       if lastRead < checkpoints.omitted.applied.sequence { checkExtent() }
-      if currentSince == nil { currentSince = .now }
+      silentStreams.caughtUp()
       guard isInterrupted else { return }
       isInterrupted = false
       warn("the brokers answer again")
     case .interrupted(let error):
-      (currentSince, isInterrupted) = (nil, true)
+      silentStreams.fellBehind()
+      isInterrupted = true
       warn("\(error). The collector retries.")
     case .failed(let error): fail(.brokers(error))
     case .recreated(let created):
@@ -169,7 +170,8 @@ final class Collection {
     for lane in lanes.values { lane.forgetAll() }
     for upload in uploads.values { upload.leave() }
     (uploads, lanes, skipped, unread) = ([:], [:], [], [:])
-    (lastRead, lastDistributed, currentSince) = (0, 0, nil)
+    (lastRead, lastDistributed) = (0, 0)
+    silentStreams.fellBehind()
     if !isStopping { read(after: .beginning) }
   }
 
@@ -315,7 +317,7 @@ final class Collection {
     _ message: StoredMessage, _ entry: LogEntry?, of upload: CollectedUpload, from reader: MessageReader?
   ) -> StreamLane.Item {
     upload.lastActivity = .now
-    if upload.isLive { armSilence() }
+    if upload.isLive { silentStreams.arm() }
     return .init(upload: upload, entry: entry, message: message, reader: reader)
   }
 
@@ -373,6 +375,9 @@ final class Collection {
 
   private var mayReadBacklogs: Bool { !isStopping && !isRewinding }
 
+  /// Removes an upload that is over, or of which nothing is stored.
+  func forget(_ upload: CollectedUpload) { uploads[upload.token] = nil }
+
   // MARK: Reports of the lanes
 
   /// Called when a message was applied.
@@ -380,7 +385,7 @@ final class Collection {
     checkpoints.applied()
     armCheckpoint()
     let isLast = item.entry?.isLast == true
-    if isLast { uploads[item.upload.token] = nil }
+    if isLast { forget(item.upload) }
     if isLast || item.upload.phase == .refused { checkpoints.uploadLeft(item.upload.name) }
     guard lane.isEmpty else { return }
     if lane.backlog == nil {
@@ -445,7 +450,8 @@ final class Collection {
 
   // MARK: Checkpoints
 
-  private func armCheckpoint(after pause: Duration = Collection.checkpointPause) {
+  /// Makes a checkpoint after a pause, unless one is due or being written.
+  func armCheckpoint(after pause: Duration = Collection.checkpointPause) {
     guard checkpointTimer == nil, !isCheckpointDue, !checkpoints.isWriting, !isStopping else { return }
     checkpointTimer = loop.schedule(after: pause) { [unowned self] in
       checkpointTimer = nil
@@ -513,40 +519,6 @@ final class Collection {
     purgeQueue.judge()
   }
 
-  // MARK: Silence
-
-  private func armSilence() {
-    guard silenceTimer == nil, !isStopping else { return }
-    let live = uploads.values.filter { $0.isLive && $0.phase == .open }
-    guard let oldest = live.map(\.lastActivity).min() else { return }
-    // Streams that become silent at nearly the same time are closed together.
-    let soonest = MonotonicInstant.now + .nanoseconds(max(finishAfter.nanoseconds / 64, 50_000_000))
-    silenceTimer = loop.schedule(at: max(oldest + finishAfter, soonest)) { [unowned self] in
-      silenceTimer = nil
-      closeSilent()
-      armSilence()
-    }
-  }
-
-  /// Closes recordings of silent live streams. Their bytes are in the checkpoint, so none of them arrives again. While
-  /// the collector is behind, silence is unknown.
-  private func closeSilent() {
-    guard let currentSince, checkpoints.coversAll, !isHolding else { return }
-    let now = MonotonicInstant.now
-    guard now - currentSince >= finishAfter else { return }
-    for upload in Array(uploads.values) where upload.isLive && now - upload.lastActivity >= finishAfter {
-      guard upload.phase == .open, lanes[upload.name] == nil else { continue }
-      guard upload.checkpoint != nil else {
-        // It has no recording. Its first message is still in the log if more bytes arrive.
-        uploads[upload.token] = nil
-        continue
-      }
-      upload.closeSilent()
-      checkpoints.touched(upload.name)
-    }
-    if checkpoints.isDue { armCheckpoint() }
-  }
-
   // MARK: The end
 
   private var hasStopped = false
@@ -568,7 +540,8 @@ final class Collection {
     reader?.stop()
     backlogs.stop()
     purgeQueue.stop()
-    for timer in [checkpointTimer, silenceTimer].compactMap(\.self) { loop.cancel(timer) }
+    if let checkpointTimer { loop.cancel(checkpointTimer) }
+    silentStreams.stop()
     if !checkpoints.isWriting { beginLastRound() }
   }
 
