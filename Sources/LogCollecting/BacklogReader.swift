@@ -9,6 +9,7 @@ internal import StreamServing
 /// It serves several lanes at once. A lane that waits again leaves it, so that it does not delay the others.
 final class BacklogReader {
   private unowned let collection: Collection
+  private let distributor: MessageDistributor
   private let stream: MessageStream
   private let created: String
   private var reader: MessageReader?
@@ -18,9 +19,9 @@ final class BacklogReader {
   private var position: UInt64 = 0
 
   /// - Parameter created: when the JetStream stream was made.
-  init(_ collection: Collection, _ stream: MessageStream, created: String) {
+  init(_ collection: Collection, _ distributor: MessageDistributor, _ stream: MessageStream, created: String) {
     self.collection = collection
-    (self.stream, self.created) = (stream, created)
+    (self.distributor, self.stream, self.created) = (distributor, stream, created)
   }
 
   /// Reads for lanes that have a backlog and no other message. Those whose backlog begins earlier in the log than the
@@ -47,29 +48,29 @@ final class BacklogReader {
   private func begin(after sequence: UInt64) {
     position = sequence
     let reader = MessageReader(
-      stream, after: sequence, nil, created: created, identify: Collection.mark,
+      stream, after: sequence, nil, created: created, identify: MessageDistributor.mark,
       handle: { [unowned self] in happened($0) })
     self.reader = reader
-    reader.want(Collection.window)
+    reader.want(MessageDistributor.window)
   }
 
   private func happened(_ event: MessageReader.Event) {
     switch event {
     case .message(let message, _): received(message)
     case .caughtUp: confirmEnd()
-    // The collection's reader reports it, and this one retries.
+    // The distributor's reader reports it, and this one retries.
     case .interrupted: break
     case .rewound: collection.rewind()
-    case .recreated, .failed: collection.happened(event)
+    case .recreated, .failed: distributor.happened(event)
     }
   }
 
   private func received(_ message: StoredMessage) {
-    // The lanes get this one from the collection's reader.
-    guard message.sequence <= collection.lastDistributed else { return end() }
+    // The lanes get this one from the distributor's reader.
+    guard message.sequence <= distributor.lastDistributed else { return end() }
     position = message.sequence
     let present = reader
-    let item = collection.item(again: message, from: present) { name in
+    let item = distributor.item(again: message, from: present) { name in
       lanes[name]?.backlog.map { $0 <= message.sequence } ?? false
     }
     if let item, let lane = lanes[item.upload.name] {
@@ -78,16 +79,16 @@ final class BacklogReader {
       present?.want(1)
     }
     // If the last lane has left, there is no reader or another one.
-    if present === reader, position == collection.lastDistributed { end() }
+    if present === reader, position == distributor.lastDistributed { end() }
   }
 
   /// A broker that is behind may have fewer messages than the log, so the one that leads the log is asked.
   private func confirmEnd() {
-    let (reader, distributed) = (reader, collection.lastDistributed)
+    let (reader, distributed) = (reader, distributor.lastDistributed)
     stream.message(of: "*", from: position + 1) { [weak self] answer in
       guard let self, let reader, reader === self.reader, case .success(let next) = answer else { return }
       // More may have been distributed meanwhile.
-      if next.map({ $0.sequence > self.collection.lastDistributed }) ?? (distributed == collection.lastDistributed) {
+      if next.map({ $0.sequence > self.distributor.lastDistributed }) ?? (distributed == distributor.lastDistributed) {
         end()
       }
     }
