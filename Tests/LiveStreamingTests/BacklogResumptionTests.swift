@@ -359,7 +359,9 @@ struct BacklogResumptionTests: BacklogSuite {
       #expect(Self.counts(sent.all) == (1, 1, 0))
       withExtendedLifetime(streamer) {}
     }
-    #expect(peer.of("HEAD").map(\.target) == ["/uploads/0"])
+    // What is left of the process may also ask when its upload is completed over another connection.
+    let heads = peer.of("HEAD").map(\.target)
+    #expect(!heads.isEmpty && heads.allSatisfy { $0 == "/uploads/0" }, "\(heads)")
     #expect(peer.uploads.count == 1 && peer.upload(0).isComplete && peer.upload(0).matches(pattern, count: 600))
   }
 

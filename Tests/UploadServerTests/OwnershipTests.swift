@@ -490,7 +490,7 @@ struct OwnershipTests {
     try waitUntil("the records are gone") { try records("k-e") == 18 && records("k-c") == 18 }
   }
 
-  @Test("a recording that another program created while its stream grew is not overwritten, and the response is final")
+  @Test("a recording that another program created while its stream grew is not overwritten, and the stream can be retried")
   func intruder() throws {
     let test = try TestServer()
     let client = try test.connect()
@@ -498,7 +498,8 @@ struct OwnershipTests {
     _ = try test.events.wait(.begun)
     try Command.run("sh", ["-c", "printf other > \(test.directory.path)/mic-a.flac"])
     try client.send("0\r\n\r\n")
-    #expect(try client.answer().status == 409)
+    let answer = try client.answer()
+    #expect(answer.status == 500 && answer["retry-after"] != nil, "\(answer)")
     #expect(test.directory.names == ["mic-a.flac", "mic-a.part"])
   }
 }
