@@ -490,7 +490,7 @@ struct OwnershipTests {
     try waitUntil("the records are gone") { try records("k-e") == 18 && records("k-c") == 18 }
   }
 
-  @Test("a recording that another program created while its stream grew is not overwritten, and the stream can be retried")
+  @Test("a recording that another program created while its stream grew is not overwritten, and the client may retry")
   func intruder() throws {
     let test = try TestServer()
     let client = try test.connect()
