@@ -296,7 +296,10 @@ struct CollectOverlapTests {
     try stream.append(rig, location, from: 0, 1000..<1500, completes: true)
     try rig.collectors[0].lines.first("the report") { $0.text.contains("because it has repeated bytes of a recording") }
     try rig.finish()
-    let next = try directory.contents("x-a~2.\(format.rawValue)")
+    // A collector that starts forgets a stream without files after `--finish-after`, and begins with its first name.
+    let names = directory.names.filter { $0.hasPrefix("x-a") && $0.hasSuffix(".\(format.rawValue)") }
+    #expect(names.count == 1, "\(directory.names)")
+    let next = try directory.contents(names.first ?? "")
     #expect(next.suffix(500).elementsEqual(stream.content[1000..<1500]))
     let logged = try Self.logged(rig, location)
     #expect(logged == Array(stream.content[..<1500]))
