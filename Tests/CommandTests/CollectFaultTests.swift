@@ -202,11 +202,7 @@ struct CollectFaultTests {
   func unreadableRecords() throws {
     let rig = try CollectRig(collectors: 1)
     let directory = rig.directories[0]
-    let lines = ["Upload-Complete: ?0", "Stream-ID: a"]
-    let location = try #require(try rig.send(.log, "POST", "/x", owner: "alice", lines, Array("hello".utf8)).location)
-    try waitUntil("the checkpoint has the recording") {
-      String(decoding: try directory.contents(".collected"), as: UTF8.self).contains("file=\"x-a\", part=1, length=5")
-    }
+    let location = try beginHello(rig)
     // A link to itself.
     let log = "\(directory.path)/.parts/x-a"
     #expect(mkdir("\(directory.path)/.parts", 0o700) == 0 && symlink("x-a", log) == 0)
@@ -215,8 +211,7 @@ struct CollectFaultTests {
     try rig.collectors[0].lines.first("the report") {
       $0.text.contains(".parts/x-a") && $0.text.contains("start the collector again")
     }
-    let more = ["Upload-Complete: ?1", "Upload-Offset: 5", "Content-Type: application/partial-upload"]
-    #expect(try rig.send(.log, "PATCH", location, owner: "alice", more, Array(" world".utf8)).status == 201)
+    try endHello(rig, location)
     try collectOthers(rig)
     #expect(try directory.contents("x-a.part") == Array("hellonever sent".utf8))
     #expect(unlink(log) == 0)
@@ -225,6 +220,23 @@ struct CollectFaultTests {
     #expect(try directory.contents("x-a.bin") == Array("hello world".utf8))
     for number in 0..<100 { #expect(try directory.contents("x-b\(number).bin") == Array("\(number)".utf8)) }
     #expect(rig.output.allSatisfy { !$0.contains("\"event\":\"refused\"") }, "\(rig.output)")
+  }
+
+  /// Begins the stream `a`, and waits for a checkpoint with its recording. Returns the location of its upload.
+  private func beginHello(_ rig: CollectRig) throws -> String {
+    let lines = ["Upload-Complete: ?0", "Stream-ID: a"]
+    let answer = try rig.send(.log, "POST", "/x", owner: "alice", lines, Array("hello".utf8))
+    try waitUntil("the checkpoint has the recording") {
+      String(decoding: try rig.directories[0].contents(".collected"), as: UTF8.self)
+        .contains("file=\"x-a\", part=1, length=5")
+    }
+    return try #require(answer.location)
+  }
+
+  /// Completes that stream.
+  private func endHello(_ rig: CollectRig, _ location: String) throws {
+    let more = ["Upload-Complete: ?1", "Upload-Offset: 5", "Content-Type: application/partial-upload"]
+    #expect(try rig.send(.log, "PATCH", location, owner: "alice", more, Array(" world".utf8)).status == 201)
   }
 
   /// Sends more streams than a collector requests messages at once, and waits until it has collected them.
@@ -244,11 +256,7 @@ struct CollectFaultTests {
   func folderAtStart(kills: Int) throws {
     let rig = try CollectRig(collectors: 1)
     let directory = rig.directories[0]
-    let lines = ["Upload-Complete: ?0", "Stream-ID: a"]
-    let location = try #require(try rig.send(.log, "POST", "/x", owner: "alice", lines, Array("hello".utf8)).location)
-    try waitUntil("the checkpoint has the recording") {
-      String(decoding: try directory.contents(".collected"), as: UTF8.self).contains("file=\"x-a\", part=1, length=5")
-    }
+    let location = try beginHello(rig)
     let folder = "\(directory.path)/x-a.gaps"
     #expect(mkdir(folder, 0o700) == 0)
     // After the first kill, the rig adds bytes that the log does not contain. After the second, it removes them.
@@ -260,8 +268,7 @@ struct CollectFaultTests {
     }
     let stored = try directory.contents("x-a.part")
     #expect(stored == Array((kills == 1 ? "hellonever sent" : "hello").utf8))
-    let more = ["Upload-Complete: ?1", "Upload-Offset: 5", "Content-Type: application/partial-upload"]
-    #expect(try rig.send(.log, "PATCH", location, owner: "alice", more, Array(" world".utf8)).status == 201)
+    try endHello(rig, location)
     try collectOthers(rig)
     #expect(try directory.contents("x-a.part") == stored)
     #expect(rmdir(folder) == 0)

@@ -273,18 +273,25 @@ struct TornSplitTests {
     }
   }
 
+  /// A store that syncs always, with a stream that has got its bytes and can be split.
+  private static func grown(
+    in directory: TemporaryDirectory
+  ) throws -> (store: FileStore, name: StreamName, stream: StreamFile) {
+    let store = try FileStore(
+      path: directory.path, durability: .always, closedLifetime: .zero, split: RecordingSplit(size: 1000),
+      files: OpenFiles(), UploadUsage(.init()))
+    let name = StreamName(path: "/k.wav", streamID: "a", mediaType: nil)
+    guard let stream = try store.open(name, for: nil, at: 0, creating: true) else { throw TestFailure("no stream") }
+    _ = stream.write(Self.stream.span, [0..<Self.stream.count], skipping: 0, at: 0, maySplit: false)
+    return (store, name, stream)
+  }
+
   @Test("the end of a recording that was split off waits for a descriptor, and the stream stays reliable")
   func endWithoutDescriptor() async {
     await #expect(processExitsWith: .success) {
       let directory = TemporaryDirectory()
-      let store = try FileStore(
-        path: directory.path, durability: .always, closedLifetime: .zero, split: RecordingSplit(size: 1000),
-        files: OpenFiles(), UploadUsage(.init()))
-      let name = StreamName(path: "/k.wav", streamID: "a", mediaType: nil)
-      let stream = try store.open(name, for: nil, at: 0, creating: true)
-      guard let stream, let head = WAVHead(TornSplitTests.head.bytes) else { throw TestFailure("no stream") }
-      let bytes = TornSplitTests.stream
-      _ = stream.write(bytes.span, [0..<bytes.count], skipping: 0, at: 0, maySplit: false)
+      let (store, name, stream) = try TornSplitTests.grown(in: directory)
+      guard let head = WAVHead(TornSplitTests.head.bytes) else { throw TestFailure("no head") }
       let mayBegin = try EventLog<Bool>()
       store.worker.execute { _ = try? mayBegin.wait("the shortage") { $0.first } }
       let loop = try EventLoop()
@@ -305,14 +312,7 @@ struct TornSplitTests {
   func nameOfNext() async {
     await #expect(processExitsWith: .success) {
       let directory = TemporaryDirectory()
-      let store = try FileStore(
-        path: directory.path, durability: .always, closedLifetime: .zero, split: RecordingSplit(size: 1000),
-        files: OpenFiles(), UploadUsage(.init()))
-      let name = StreamName(path: "/k.wav", streamID: "a", mediaType: nil)
-      let stream = try store.open(name, for: nil, at: 0, creating: true)
-      guard let stream else { throw TestFailure("no stream") }
-      let bytes = TornSplitTests.stream
-      _ = stream.write(bytes.span, [0..<bytes.count], skipping: 0, at: 0, maySplit: false)
+      let (store, name, stream) = try TornSplitTests.grown(in: directory)
       let loop = try EventLoop()
       sync_gate_close()
       store.synchronize(stream, loop: loop) { _ in loop.stop() }
