@@ -32,8 +32,9 @@ THREADED := StreamBuffersTests EventLoopsTests FoundationUploadsTests.(Backpress
 # Eight megabytes, each byte of which is computed; and how often a thread sleeps at work, which the sanitizer changes.
 NOT_THREADED := PeerTests/stalledReader|ResumableStreamTests/idle
 UNDER_THREAD := -Xswiftc -enforce-exclusivity=unchecked --sanitize=thread --scratch-path .build/thread
-# Tests that await. They run separately, because the other tests block the few threads that resume tasks.
-AWAITING := LiveStreamTaskTests|FileUploadTaskTests|FileDownloadTests|LiveStreamerLifeTests|MicrophoneStreamTests|FoundationUploadsTests.(Answer|Connectivity|Download|Metrics|Resumption|Session|StreamResumption|StreamedUpload)
+# Tests that await, or have a time limit. They run separately, because the other tests block the few threads that
+# resume tasks; and a test that waits for one of them uses up its time.
+AWAITING := AsyncSequenceSourceTests|WrittenSourceTests|LiveStreamTaskTests|FileUploadTaskTests|FileDownloadTests|LiveStreamerLifeTests|MicrophoneStreamTests|FoundationUploadsTests.(Answer|Connectivity|Download|Metrics|Resumption|Session|StreamResumption|StreamedUpload)
 # Tests that block while a task of the server works for them: one at a time, so that the task has a thread.
 BLOCKING := AsynchronousHandlerTests
 # Suites of UploadServerTests that choose the number of a server's threads themselves, or whose claims are about one

@@ -1,4 +1,5 @@
-// Limits for the text of the repository: the length of README and of comments, and unchecked claims about threads.
+// Limits for the text of the repository: the length of README and of comments, unchecked claims about threads, and time
+// limits of tests.
 
 import NetworkTesting
 import Testing
@@ -45,5 +46,21 @@ struct TextTests {
       }
     }
     #expect(claims.count <= limit, "\(claims.count) instead of \(limit):\n\(claims.joined(separator: "\n"))")
+  }
+
+  @Test("a test with a time limit runs apart from those that block threads: the wait for a thread would count")
+  func timeLimits() throws {
+    let mark = "AWAITING := "
+    let makefile = try Self.lines(of: "\(Repository.root)/Makefile").map(Self.text)
+    let rule = try #require(makefile.first { $0.hasPrefix(mark) })
+    let awaiting = try Regex(String(rule.dropFirst(mark.count)))
+    var suites = 0
+    for path in try Repository.files(below: "Tests") where path.hasSuffix("Tests.swift") {
+      guard String(decoding: try fileContents(path), as: UTF8.self).contains(".time" + "Limit(") else { continue }
+      suites += 1
+      let name = path.split(separator: "/").suffix(2).joined(separator: ".").dropLast(".swift".count)
+      #expect(name.firstMatch(of: awaiting) != nil, "\(path) has a time limit, and is not in AWAITING of the Makefile")
+    }
+    #expect(suites > 0)
   }
 }

@@ -12,7 +12,7 @@ import UploadClient
 @testable import LiveStreaming
 @testable import MicrophoneStreaming
 
-@Suite("The end of a microphone with a full buffer", .serialized, .timeLimit(.minutes(2)))
+@Suite("The end of a microphone with a full buffer", .serialized)
 struct FullMicrophoneTests {
   private let rig = TestMicrophone()
   /// It does not run, so only the stream's question about a failure reads the events of the microphone.

@@ -1,4 +1,4 @@
-// Tools for tests with real threads: a value moved to another thread, and waits with a limit.
+// Tools for tests with real threads: a value moved to another thread, waits with a limit, and processor time.
 
 internal import EventLoops
 internal import Glibc
@@ -22,6 +22,13 @@ public final class Handover<Value: ~Copyable & Sendable>: Sendable {
 public func concurrently(_ bodies: (@Sendable () -> Void)...) throws {
   let threads = try bodies.enumerated().map { try NamedThread("test \($0)", $1) }
   for thread in threads { thread.join() }
+}
+
+/// The processor time of the calling thread, which the load of the machine does not change.
+public func threadTime() -> Duration {
+  var time = timespec()
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time)
+  return .seconds(time.tv_sec) + .nanoseconds(time.tv_nsec)
 }
 
 /// Waits until `descriptor` is readable. Returns false after `limit`, which a test reports as a lost wake-up.

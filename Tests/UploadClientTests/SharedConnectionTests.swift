@@ -237,10 +237,10 @@ struct SharedConnectionTests {
       let sent = try settled { held.task.sentByteCount }
       #expect(sent > 0 && sent < total)
       // Over more than one of the pauses in which libcurl is not called.
-      let before = try onThread(of: session) { processorTime() }
+      let before = try onThread(of: session) { threadTime() }
       let never = try EventCounter()
       _ = waitUntilReadable(never.descriptor, limit: .milliseconds(800))
-      let spent = try onThread(of: session) { processorTime() } - before
+      let spent = try onThread(of: session) { threadTime() } - before
       #expect(spent < .milliseconds(200), "\(spent) in 0.8 s")
       for upload in resting {
         try upload.body.write(" and ended")
@@ -262,11 +262,4 @@ func onThread<Value: Sendable>(of session: UploadSession, _ body: @escaping @Sen
   let found = try EventLog<Value>()
   session.loop.execute { found.append(body()) }
   return try found.wait("the session's thread") { $0.first }
-}
-
-/// The processor time of the calling thread.
-func processorTime() -> Duration {
-  var time = timespec()
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time)
-  return .seconds(time.tv_sec) + .nanoseconds(time.tv_nsec)
 }

@@ -5,6 +5,7 @@ import Glibc
 import LiveStreaming
 import LoadReports
 import NetworkTesting
+import PropertyTesting
 import Testing
 import UploadClient
 
@@ -32,7 +33,7 @@ struct LoadLoopTests {
         configuration, bytes: try BodyBytes(.zeros, seed: 0), localAddresses: [], clock: RunClock(origin: origin)
       ) { ends.append($0) }
       loop = try LoadLoop(
-        plan, report: { seconds.append((second: $0, time: threadTime())) }, idle: { idles.append(true) })
+        plan, report: { seconds.append((second: $0, time: threadTime().nanoseconds)) }, idle: { idles.append(true) })
     }
 
     deinit { loop.session.close() }
@@ -141,15 +142,15 @@ struct LoadLoopTests {
   func processorTime() throws {
     let bed = try Bed(origin: .now + .milliseconds(-950))
     let begin = try bed.run { loop in
-      let begin = threadTime()
+      let begin = threadTime().nanoseconds
       loop.begin([])
-      while loop.plan.clock.now < 1_000_000_000 || threadTime() < begin + 20_000_000 {}
+      while loop.plan.clock.now < 1_000_000_000 || threadTime().nanoseconds < begin + 20_000_000 {}
       return begin
     }
     try bed.seconds.first("the first second") { $0.second.number == 1 }
     try bed.run { loop in
-      let begin = threadTime()
-      while threadTime() < begin + 20_000_000 {}
+      let begin = threadTime().nanoseconds
+      while threadTime().nanoseconds < begin + 20_000_000 {}
       loop.stop(isDue: false)
     }
     let seconds = bed.seconds.all
@@ -172,11 +173,4 @@ struct LoadLoopTests {
     let numbers = bed.seconds.all.map(\.second.number)
     #expect(numbers == Array(1...Int64(numbers.count)) && numbers.count > atOnce)
   }
-}
-
-/// The processor time of this thread in nanoseconds.
-private func threadTime() -> Int64 {
-  var time = timespec()
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time)
-  return Int64(time.tv_sec) * 1_000_000_000 + Int64(time.tv_nsec)
 }
