@@ -57,8 +57,8 @@ package final class TestDisk: SpoolDisk, @unchecked Sendable {
   private static let folder = 0
 
   private struct Inode {
-    var bytes: [UInt8] = []
-    var durable: [UInt8] = []
+    var bytes = ZeroExtendedBytes()
+    var durable = ZeroExtendedBytes()
     /// Versions of sectors since the last sync, oldest first.
     var versions: [Int: [[UInt8]]] = [:]
     var lock: Int32?
@@ -115,7 +115,9 @@ package final class TestDisk: SpoolDisk, @unchecked Sendable {
       return nil
     }
     defer { inodes[number] = inode }
-    let result = body(&inode.bytes)
+    var bytes = inode.bytes.all
+    let result = body(&bytes)
+    inode.bytes = ZeroExtendedBytes(bytes)
     inode.durable = inode.bytes
     return result
   }
@@ -124,7 +126,7 @@ package final class TestDisk: SpoolDisk, @unchecked Sendable {
   package func place(_ bytes: [UInt8], at path: String) {
     names[path] = nextInode
     durableNames[path] = nextInode
-    inodes[nextInode] = Inode(bytes: bytes, durable: bytes)
+    inodes[nextInode] = Inode(bytes: ZeroExtendedBytes(bytes), durable: ZeroExtendedBytes(bytes))
     nextInode += 1
   }
 
@@ -181,14 +183,12 @@ package final class TestDisk: SpoolDisk, @unchecked Sendable {
     -> Int
   {
     let fault = try enter(.read)
-    let bytes = inodes[try inode(descriptor)]?.bytes ?? []
+    let bytes = inodes[try inode(descriptor)]?.bytes ?? ZeroExtendedBytes()
     guard offset < UInt64(bytes.count) else { return 0 }
     var count = min(buffer.count, bytes.count - Int(offset))
     if fault == .short { count = Int.random(in: 1...max(1, count - 1), using: &random) }
     readByteCount += count
-    bytes.withUnsafeBytes {
-      buffer.copyMemory(from: UnsafeRawBufferPointer(rebasing: $0[Int(offset)..<Int(offset) + count]))
-    }
+    buffer.copyBytes(from: bytes[Int(offset)..<Int(offset) + count])
     return count
   }
 
@@ -200,7 +200,7 @@ package final class TestDisk: SpoolDisk, @unchecked Sendable {
     }
     guard var inode = inodes.removeValue(forKey: number) else { return }
     for (sector, versions) in inode.versions { Self.put(versions[versions.count - 1], sector, into: &inode.durable) }
-    if inode.durable.count != inode.bytes.count { inode.durable = Self.resized(inode.durable, to: inode.bytes.count) }
+    inode.durable.resize(to: inode.bytes.count)
     inode.versions = [:]
     inodes[number] = inode
   }
@@ -215,8 +215,7 @@ package final class TestDisk: SpoolDisk, @unchecked Sendable {
   package func setSize(_ descriptor: Int32, to byteCount: UInt64) throws(SystemError) {
     try enter(.setSize)
     let number = try inode(descriptor)
-    let bytes = inodes[number]?.bytes ?? []
-    inodes[number]?.bytes = Self.resized(bytes, to: Int(byteCount))
+    inodes[number]?.bytes.resize(to: Int(byteCount))
   }
 
   package func punchHole(_ descriptor: Int32, at offset: UInt64, byteCount: UInt64) throws(SystemError) {
@@ -285,16 +284,7 @@ package final class TestDisk: SpoolDisk, @unchecked Sendable {
   }
 
   private func firstPage(_ number: Int, from offset: UInt64, isHole: Bool) -> UInt64? {
-    let hole = [UInt8](repeating: 0, count: 4096)
-    return inodes[number]?.bytes.withUnsafeBytes { bytes in
-      var page = Int(clamping: offset)
-      while page < bytes.count {
-        let end = min(bytes.count, (page / hole.count + 1) * hole.count)
-        if (memcmp(bytes.baseAddress! + page, hole, end - page) == 0) == isHole { return UInt64(page) }
-        page = end
-      }
-      return nil
-    }
+    inodes[number]?.bytes.firstPage(of: 4096, from: Int(clamping: offset), isZero: isHole).map(UInt64.init)
   }
 
   package func status(_ descriptor: Int32) throws(SystemError) -> SpoolFileStatus {
@@ -343,11 +333,10 @@ package final class TestDisk: SpoolDisk, @unchecked Sendable {
   private func store(_ bytes: ArraySlice<UInt8>, in number: Int, at offset: Int) {
     guard !bytes.isEmpty, var inode = inodes.removeValue(forKey: number) else { return }
     defer { inodes[number] = inode }
-    if inode.bytes.count < offset + bytes.count { inode.bytes = Self.resized(inode.bytes, to: offset + bytes.count) }
-    inode.bytes.replaceSubrange(offset..<offset + bytes.count, with: bytes)
+    inode.bytes.replace(at: offset, with: bytes)
     for sector in offset / Self.sector...(offset + bytes.count - 1) / Self.sector {
       let end = min(inode.bytes.count, (sector + 1) * Self.sector)
-      inode.versions[sector, default: []].append(Array(inode.bytes[sector * Self.sector..<end]))
+      inode.versions[sector, default: []].append(inode.bytes[sector * Self.sector..<end])
     }
   }
 
@@ -362,7 +351,7 @@ package final class TestDisk: SpoolDisk, @unchecked Sendable {
         if fate == 1 {
           let start = sector * Self.sector
           for place in start..<min(start + Self.sector, inode.bytes.count) {
-            inode.bytes[place] = place < inode.durable.count ? inode.durable[place] : 0
+            inode.bytes[place] = inode.durable[place]
           }
         }
       }
@@ -380,13 +369,7 @@ package final class TestDisk: SpoolDisk, @unchecked Sendable {
     for (name, number) in change.set { names[name] = number }
   }
 
-  private static func put(_ bytes: [UInt8], _ sector: Int, into file: inout [UInt8]) {
-    let start = sector * Self.sector
-    if file.count < start + bytes.count { file = resized(file, to: start + bytes.count) }
-    file.replaceSubrange(start..<start + bytes.count, with: bytes)
-  }
-
-  private static func resized(_ bytes: [UInt8], to count: Int) -> [UInt8] {
-    count <= bytes.count ? Array(bytes[..<count]) : bytes + [UInt8](repeating: 0, count: count - bytes.count)
+  private static func put(_ bytes: [UInt8], _ sector: Int, into file: inout ZeroExtendedBytes) {
+    file.replace(at: sector * Self.sector, with: bytes[...])
   }
 }

@@ -168,8 +168,8 @@ struct DiskSyncTests {
     }
   }
 
-  /// How files on another file system are synced.
-  private enum Sync: CaseIterable { case together, notOpened, refused }
+  /// How files on another file system are synced, or, in the last case, the names there.
+  private enum Sync: CaseIterable { case together, notOpened, refused, names }
 
   @Test(
     "files on another file system than the recordings are on the disk before their senders are informed",
@@ -184,8 +184,8 @@ struct DiskSyncTests {
         let bench = try Bench(in: directory)
         let other = open(path, O_RDONLY | O_DIRECTORY)
         defer { close(other) }
-        let count = sync == .together ? 20 : 1
-        for number in 0..<count { try bench.write(number, in: other) }
+        let count = sync == .together || sync == .names ? 20 : 1
+        for number in 0..<count { try bench.write(number, in: sync == .names ? nil : other) }
         switch sync {
         case .together: break
         case .notOpened: open_gate_fail(EMFILE, ".uploads/0")
@@ -193,17 +193,29 @@ struct DiskSyncTests {
           // The first call that this counts is the one after the shortage.
           sync_gate_fail(ENOMEM)
           disk_faults_fail(DISK_SYNC, 1, EIO)
+        case .names: disk_faults_fail(DISK_SYNC, 21, EIO)
         }
-        for number in 0..<count { bench.take(number, of: other, at: "\(path)/\(number)") }
+        for number in 0..<count {
+          if sync == .names {
+            bench.take(number, in: other)
+          } else {
+            bench.take(number, of: other, at: "\(path)/\(number)")
+          }
+        }
         try bench.begin(awaiting: count)
         sync_gate_fail(0)
         open_gate_fail(0, "")
-        for (number, result) in bench.results.withLock({ $0 }) where sync != .refused {
+        let isRefused = sync == .refused || sync == .names
+        for (number, result) in bench.results.withLock({ $0 }) where !isRefused {
           try require(result.error == nil && result.unsynced == 0, "\(sync), \(number): \(result)")
         }
         if sync == .refused {
           let place = String(cString: disk_faults_place())
           try require(place == "\(path)/0", "after a shortage, the disk of \(place) is synced")
+        }
+        if sync == .names {
+          let place = String(cString: disk_faults_place())
+          try require(place == path, "after 20 files, the directory of their names is synced, and not \(place)")
         }
       }
       withExtendedLifetime(disk) {}
