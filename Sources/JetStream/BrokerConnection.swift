@@ -14,8 +14,8 @@ internal import Synchronization
 ///
 /// Each loop that sends requests has its own ``BrokerClient`` on this connection.
 package final class BrokerConnection: Sendable {
-  /// The pauses before the attempts to reconnect: the first, and the longest.
-  private static let pauses = (first: Duration.seconds(1), longest: Duration.seconds(30))
+  /// The pauses before the attempts to reconnect.
+  private static let pauses = RetryPauses(.seconds(1)...(.seconds(30)))
 
   private struct State {
     /// libnats's connection. Replaced and destroyed only on the sending thread.
@@ -53,7 +53,7 @@ package final class BrokerConnection: Sendable {
       throw .resources(error.description)
     }
     weak let this = self
-    observer.ended.withLock { $0 = { this?.connectAnew(after: Self.pauses.first) } }
+    observer.ended.withLock { $0 = { this?.connectAnew(Self.pauses) } }
     callbacks.begin(connection)
   }
 
@@ -160,7 +160,7 @@ package final class BrokerConnection: Sendable {
     guard status != NATS_OK else { return }
     failed(BrokerError(status))
     weak let this = self
-    writer.schedule(after: Self.pauses.first) { this?.begin(number, failed) }
+    writer.schedule(after: Self.pauses.shortest) { this?.begin(number, failed) }
   }
 
   func unsubscribe(_ subscription: Subscription) {
@@ -189,14 +189,16 @@ package final class BrokerConnection: Sendable {
   // MARK: After the end of libnats's connection
 
   /// libnats has ended the connection, or an attempt has failed. On a thread of libnats, or on the sending one.
-  private func connectAnew(after pause: Duration) {
+  private func connectAnew(_ pauses: RetryPauses) {
     weak let this = self
     writer.execute { [writer] in
-      writer.schedule(after: pause) { this?.tryAgain(after: pause) }
+      var pauses = pauses
+      writer.schedule(after: pauses.next()) { [pauses] in this?.tryAgain(pauses) }
     }
   }
 
-  private func tryAgain(after pause: Duration) {
+  /// - Parameter pauses: those that follow if this attempt fails too.
+  private func tryAgain(_ pauses: RetryPauses) {
     do throws(BrokerError) {
       let callbacks = ConnectionCallbacks(observer)
       let connection = try LibraryConnection.connect(options, callbacks)
@@ -206,7 +208,7 @@ package final class BrokerConnection: Sendable {
       callbacks.begin(connection)
     } catch {
       if !error.isTransient, !error.isShortage { observer.refused(error) }
-      connectAnew(after: min(pause * 2, Self.pauses.longest))
+      connectAnew(pauses)
     }
   }
 

@@ -53,7 +53,6 @@ package final class MessageReader {
   private static let patience = Duration.seconds(30)
   /// How long the broker keeps an unused consumer.
   private static let memory = Duration.seconds(60)
-  private static let (firstPause, longestPause) = (Duration.milliseconds(50), Duration.seconds(2))
   /// How many messages are requested at once.
   private static let largestBatch = 200
 
@@ -92,7 +91,8 @@ package final class MessageReader {
   /// How many messages of the present request are still to come.
   private var outstanding = 0
   private var timer: EventLoop.Timer?
-  private var failures = 0
+  /// The pauses after failures. They grow until a message arrives.
+  private var pauses = RetryPauses(.milliseconds(50)...(.seconds(2)))
   private var isInterrupted = false
   private var isOver = false
   private var observation: UInt64 = 0
@@ -169,12 +169,8 @@ package final class MessageReader {
       isInterrupted = true
       handle(.interrupted(error))
     }
-    restart(after: pause)
-    failures += 1
+    restart(after: pauses.next())
   }
-
-  /// The pause after a failure. It grows until a message arrives.
-  private var pause: Duration { min(Self.firstPause * (1 << min(failures, 10)), Self.longestPause) }
 
   private func restart(after pause: Duration) {
     leave()
@@ -300,7 +296,8 @@ package final class MessageReader {
 
   private func caughtUp() {
     guard hasBegun else { return continueBehindBoundary() }
-    (failures, isInterrupted) = (0, false)
+    isInterrupted = false
+    pauses.reset()
     handle(.caughtUp)
   }
 
@@ -383,7 +380,8 @@ package final class MessageReader {
       arrived.removeFirst()
       next = message.sequence + 1
       wanted -= 1
-      (failures, isInterrupted) = (0, false)
+      isInterrupted = false
+      pauses.reset()
       (last, latestTime) = (message, max(latestTime, message.time))
       handle(.message(message, pending: pending))
       guard generation == self.generation, !isOver else { return }
@@ -411,8 +409,9 @@ package final class MessageReader {
         pull()
       // The next consumer begins with the omitted message. A broker that does not have the arrived one is behind.
       case .success:
-        restart(after: failures == 0 ? .zero : pause)
-        failures += 1
+        let isFirst = pauses.isFirst
+        let pause = pauses.next()
+        restart(after: isFirst ? .zero : pause)
       }
     }
   }

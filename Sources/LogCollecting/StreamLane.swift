@@ -41,7 +41,8 @@ final class StreamLane {
   private var awaitsCheckpoint = false
   private var isProceeding = false
   private var complaint: String?
-  private var pauses = RetryPauses()
+  /// Before attempts that cost more than a look at the cause. The others follow after the shortest of them.
+  private var pauses = RetryPauses(.seconds(2)...(.seconds(120)))
 
   init(_ collection: Collection, _ name: StreamName) {
     self.collection = collection
@@ -152,13 +153,14 @@ final class StreamLane {
       }
       complaint = reason
       setAside()
-      collection.loop.schedule(after: pauses.next(grows: isCostly)) { [weak self] in
+      collection.loop.schedule(after: isCostly ? pauses.next() : pauses.shortest) { [weak self] in
         self?.isStuck = false
         self?.proceed()
       }
     } else {
       if complaint != nil { collection.warn("\(name.partial) waits no longer") }
-      (complaint, pauses) = (nil, RetryPauses())
+      complaint = nil
+      pauses.reset()
       item.upload.link = item.entry?.link
       removeFirst()
       collection.applied(item, self)

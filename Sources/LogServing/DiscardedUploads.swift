@@ -9,17 +9,16 @@ internal import StreamServing
 /// They share a timer. When it fires, their bytes are removed one after another up to the first refusal. Only the first
 /// of several refusals is reported.
 final class DiscardedUploads {
-  private static let retryPause = Duration.seconds(5)
-  private static let longestPause = Duration.seconds(600)
-
   private let log: UploadLog
   /// The last one is tried next.
   private var waiting: [String] = []
   private var timer: EventLoop.Timer?
   /// Whether the next upload is tried after the answer to a request.
   private var isAtWork = false
-  /// How often in succession the timer has met a refusal.
-  private var failures = 0
+  /// They grow with each refusal that the timer has met.
+  private var pauses = RetryPauses(.seconds(5)...(.seconds(600)))
+  /// The pause before the next attempt; nil for the shortest.
+  private var pause: Duration?
   /// Whether a refusal was reported since the last time when there was nothing to remove.
   private var isReported = false
   /// How often all were forgotten. An answer about an earlier log does not apply to the present one.
@@ -52,15 +51,19 @@ final class DiscardedUploads {
   /// Forgets all of them, because the server stops or the log may be another one.
   func forget() {
     if let timer { log.loop.cancel(timer) }
-    (waiting, timer, isAtWork, failures) = ([], nil, false, 0)
+    (waiting, timer, isAtWork) = ([], nil, false)
+    succeeded()
     generation += 1
+  }
+
+  private func succeeded() {
+    pauses.reset()
+    pause = nil
   }
 
   private func arm() {
     guard timer == nil, !isAtWork, !waiting.isEmpty else { return }
-    let doublings = min(max(failures, 1) - 1, 10)
-    let pause = min(Self.retryPause * (1 << doublings), Self.longestPause)
-    timer = log.loop.schedule(after: pause) { [weak self] in
+    timer = log.loop.schedule(after: pause ?? pauses.shortest) { [weak self] in
       guard let self else { return }
       timer = nil
       removeNext()
@@ -73,7 +76,7 @@ final class DiscardedUploads {
     request(token) { [weak self] isRemoved in
       guard let self else { return }
       isAtWork = false
-      if isRemoved { removeNext() } else { failures += 1 }
+      if isRemoved { removeNext() } else { pause = pauses.next() }
     }
   }
 
@@ -84,7 +87,10 @@ final class DiscardedUploads {
       switch result {
       case .success:
         completion(true)
-        if waiting.isEmpty, !isAtWork { (failures, isReported) = (0, false) }
+        if waiting.isEmpty, !isAtWork {
+          succeeded()
+          isReported = false
+        }
       case .failure(let error):
         waiting.insert(token, at: 0)
         completion(false)

@@ -16,7 +16,6 @@ final class LogQuery: RequestHandler {
   enum Purpose { case retrieve, cancel }
 
   private static let patience = Duration.seconds(3)
-  private static let longestPause = Duration.milliseconds(100)
 
   private let log: UploadLog
   private let head: RequestHead
@@ -28,6 +27,7 @@ final class LogQuery: RequestHandler {
   private let publisher: String
   private let deadline = MonotonicInstant.now + LogQuery.patience
   private var attempts = 0
+  private var pauses = RetryPauses(.milliseconds(2)...(.milliseconds(100)))
   private lazy var confirmation = LogConfirmation(log)
 
   init(_ log: UploadLog, _ head: RequestHead, token: String, _ version: InteropVersion, _ purpose: Purpose) {
@@ -124,8 +124,7 @@ final class LogQuery: RequestHandler {
         error.isWrongLastSequence
           ? .outOfResources("a request that appends to the upload does not come to an end") : UploadRefusal(error))
     }
-    let pause = min(Duration.milliseconds(1 << min(attempts, 10)), Self.longestPause)
-    log.loop.schedule(after: pause) { [self] in ask() }
+    log.loop.schedule(after: pauses.next()) { [self] in ask() }
   }
 
   private func retrieved(_ entry: LogEntry, at sequence: UInt64) {

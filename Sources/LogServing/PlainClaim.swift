@@ -26,7 +26,6 @@ final class PlainClaim {
   private static let patience = Duration.seconds(3)
   /// How long another server may still store the bytes before this request.
   private static let stragglers = Duration.seconds(1)
-  private static let longestPause = Duration.milliseconds(100)
   static let asksForMissing =
     "bytes before this offset are missing. Send them if you have them, or the rest of the stream"
 
@@ -41,6 +40,7 @@ final class PlainClaim {
   private let representation: String?
   private let began = MonotonicInstant.now
   private var attempts = 0
+  private var pauses = RetryPauses(.milliseconds(2)...(.milliseconds(100)))
   private let confirmation: LogConfirmation
   private var completion: ((Outcome) -> Void)?
 
@@ -106,8 +106,7 @@ final class PlainClaim {
             ? .outOfResources("another request of the stream does not come to an end") : UploadRefusal(error)))
     }
     attempts += 1
-    let pause = min(Duration.milliseconds(1 << min(attempts, 10)), Self.longestPause)
-    log.loop.schedule(after: pause) { [self] in if completion != nil { find() } }
+    log.loop.schedule(after: pauses.next()) { [self] in if completion != nil { find() } }
   }
 
   // MARK: Claiming

@@ -57,11 +57,10 @@ final class LogConfirmation {
   }
 
   private static let patience = Duration.seconds(3)
-  private static let longestPause = Duration.milliseconds(100)
 
   private let log: UploadLog
   private let deadline = MonotonicInstant.now + LogConfirmation.patience
-  private var attempts = 0
+  private var pauses = RetryPauses(.milliseconds(2)...(.milliseconds(100)))
   /// A sequence that is greater than those of all messages before the request. Nil if none is known yet.
   private var barrier: UInt64?
 
@@ -117,8 +116,6 @@ final class LogConfirmation {
 
   private func outdated(_ completion: @escaping (Verdict) -> Void) {
     guard MonotonicInstant.now < deadline else { return completion(.unavailable(.timedOut)) }
-    attempts += 1
-    let pause = min(Duration.milliseconds(1 << min(attempts, 10)), Self.longestPause)
-    log.loop.schedule(after: pause) { completion(.outdated) }
+    log.loop.schedule(after: pauses.next()) { completion(.outdated) }
   }
 }

@@ -11,8 +11,6 @@ internal import StreamServing
 final class SpooledBody: KeptBody {
   /// How many bytes are read back for the handler per turn of the loop. Other streams get their turn in between.
   private static let turn = 256 * 1024
-  /// The pause before it reads again when the server lacks descriptors or memory.
-  private static let pauses = (first: Duration.milliseconds(100), longest: Duration.seconds(5))
 
   private let loop: EventLoop
   private let records: any UploadRecords
@@ -29,6 +27,8 @@ final class SpooledBody: KeptBody {
   private var ended = false
   private var isOver = false
   private var isPumping = false
+  /// The pauses before it reads again when the server lacks descriptors or memory.
+  private var retryPauses = RetryPauses(.milliseconds(100)...(.seconds(5)))
   /// The pause before the next attempt to read.
   private var retryPause = Duration.zero
   /// Called when the kept bytes cannot be read back now, or no longer exist (`ESTALE`).
@@ -163,9 +163,10 @@ final class SpooledBody: KeptBody {
         isOver = true
         return unreadable(error)
       }
-      retryPause = min(max(retryPause * 2, Self.pauses.first), Self.pauses.longest)
+      retryPause = retryPauses.next()
       return
     }
+    retryPauses.reset()
     retryPause = .zero
     fed += UInt64(count)
     handler.receive(UnsafeBufferPointer(rebasing: buffer[..<count]).span, pieces: [0..<count])

@@ -6,14 +6,12 @@ package import StreamServing
 
 /// The uploads of an earlier server that are not in the table of a server yet.
 struct EarlierUploads {
-  /// The pauses before an unreadable list is tried again.
-  static let pauses = (first: Duration.milliseconds(250), longest: Duration.seconds(30))
-
   /// Whether there may be records that were not listed yet.
   var isUnlisted = true
   /// Listed tokens that are still to be read.
   var unread: [String] = []
-  var pause = EarlierUploads.pauses.first
+  /// The pauses before an unreadable list is tried again.
+  var pauses = RetryPauses(.milliseconds(250)...(.seconds(30)))
   /// The last reported reason why the uploads could not be listed.
   var complaint: String?
   /// Uploads that were listed and could not be restored. They are read again and again.
@@ -68,7 +66,7 @@ extension UploadResources {
   private func listed() -> Duration? {
     earlier.isUnlisted = false
     earlier.forgotten = []
-    earlier.pause = EarlierUploads.pauses.first
+    earlier.pauses.reset()
     moreIsKnown()
     return readAgain()
   }
@@ -77,7 +75,7 @@ extension UploadResources {
   private func readAgain() -> Duration? {
     guard !earlier.postponed.isEmpty else { return nil }
     earlier.unread = Array(earlier.postponed.tokens)
-    return nextPause()
+    return earlier.pauses.next()
   }
 
   private func moreIsKnown() {
@@ -102,12 +100,7 @@ extension UploadResources {
             + "request names it, no upload expires, and no silent recording is closed: \(error)"))
     }
     releaseWaiting()
-    return nextPause()
-  }
-
-  private func nextPause() -> Duration {
-    defer { earlier.pause = min(earlier.pause * 2, EarlierUploads.pauses.longest) }
-    return earlier.pause
+    return earlier.pauses.next()
   }
 
   private func takeUpListed(_ token: String) {

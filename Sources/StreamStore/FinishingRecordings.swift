@@ -47,9 +47,9 @@ final class FinishingRecordings {
   ///
   /// - Parameters:
   ///   - complaint: the last reported reason why the recording is not finished.
-  ///   - pause: the time before the next attempt.
+  ///   - pauses: the times before the next attempts.
   func finishSplit(
-    _ split: SplitRecording, peer: String, complaint: String? = nil, pause: Duration = RecordingSplit.retryPauses.first
+    _ split: SplitRecording, peer: String, complaint: String? = nil, pauses: RetryPauses = RecordingSplit.retryPauses
   ) {
     splitCount += 1
     split.finish(loop) { [self] outcome in
@@ -64,10 +64,10 @@ final class FinishingRecordings {
           distrusted.add(name, error)
         } else if !error.isForeignChange {
           // The disk may have space later. The next server finishes the recording if this one does not.
-          loop.schedule(after: pause) { [weak self] in
+          var pauses = pauses
+          loop.schedule(after: pauses.next()) { [weak self, pauses] in
             guard let self, !stops else { return }
-            finishSplit(
-              split, peer: peer, complaint: "\(error)", pause: min(pause * 2, RecordingSplit.retryPauses.longest))
+            finishSplit(split, peer: peer, complaint: "\(error)", pauses: pauses)
           }
         }
       case .finished:

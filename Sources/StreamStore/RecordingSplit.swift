@@ -10,9 +10,8 @@ public struct RecordingSplit: Equatable, Sendable {
   public static let leastDuration = Duration.seconds(10)
   /// In bytes.
   public static let leastSize: UInt64 = 1_000_000
-  /// The pause before a refused split, or the finishing of a recording, is tried again. It doubles each time, up to the
-  /// longest.
-  static let retryPauses = (first: Duration.seconds(2), longest: Duration.seconds(64))
+  /// The pauses before a refused split, or the finishing of a recording, is tried again.
+  static let retryPauses = RetryPauses(.seconds(2)...(.seconds(64)))
 
   /// By the number of frames and their rate, not by a clock.
   public var duration: Duration?

@@ -44,7 +44,7 @@ final class StreamFile: StoredStream {
   private var formerBeginning: UInt64?
   private var splitFailure: SystemError?
   /// The pause before the next attempt, and its time; nil if no attempt has failed.
-  private var splitRetry: (pause: Duration, at: MonotonicInstant)?
+  private var splitRetry: (pauses: RetryPauses, at: MonotonicInstant)?
 
   /// - Parameter size: the size of the file, in bytes.
   init(
@@ -178,9 +178,9 @@ final class StreamFile: StoredStream {
       return split.room(head, fileLength: position(of: length), untilTime: untilTime(split, head))
     } catch {
       // The recording continues, and becomes longer than it should be.
-      let pauses = RecordingSplit.retryPauses
-      let pause = splitRetry.map { min($0.pause * 2, pauses.longest) } ?? pauses.first
-      (splitFailure, splitRetry) = (error, (pause, .now + pause))
+      var pauses = splitRetry?.pauses ?? RecordingSplit.retryPauses
+      let time = MonotonicInstant.now + pauses.next()
+      (splitFailure, splitRetry) = (error, (pauses, time))
       return nil
     }
   }

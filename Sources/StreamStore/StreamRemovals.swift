@@ -16,7 +16,7 @@ final class StreamRemovals {
     var waiting: [() -> Void] = []
     /// When the last attempt failed. Nil during an attempt.
     var failed: MonotonicInstant?
-    var retry: (timer: EventLoop.Timer, pause: Duration)?
+    var retry: (timer: EventLoop.Timer, pauses: RetryPauses)?
     /// The last reported error.
     var complaint: String?
   }
@@ -88,10 +88,9 @@ final class StreamRemovals {
     if let error {
       complain(error, of: name, &removal)
       removal.failed = .now
-      let pauses = RecordingSplit.retryPauses
-      let pause = removal.retry.map { min($0.pause * 2, pauses.longest) } ?? pauses.first
-      removal.retry =
-        stops ? nil : (loop.schedule(after: pause) { [weak self] in self?.attempt(name) }, pause)
+      var pauses = removal.retry?.pauses ?? RecordingSplit.retryPauses
+      let pause = pauses.next()
+      removal.retry = stops ? nil : (loop.schedule(after: pause) { [weak self] in self?.attempt(name) }, pauses)
       removals[name] = removal
     } else {
       removals[name] = nil

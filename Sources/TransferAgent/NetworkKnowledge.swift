@@ -16,15 +16,14 @@ struct NetworkKnowledge: Equatable, Sendable {
   /// How long the last conditions stay after the bus or NetworkManager has disappeared. Usually they are restarted, and
   /// the connections stay meanwhile.
   static let restartLimit = Duration.seconds(60)
-  /// The pauses before the agent watches the network again after a watch has ended.
-  static let pauses = Duration.seconds(1)...Duration.seconds(300)
 
   /// The last conditions that NetworkManager has reported; nil if it has not been reached, or the bus has been missing
   /// for too long.
   private(set) var last: NetworkConditions?
   /// When the watch ended that had reported them; nil until then.
   private var endTime: MonotonicInstant?
-  private var pause = Self.pauses.lowerBound
+  /// The pauses before the agent watches the network again after a watch has ended.
+  private var pauses = RetryPauses(.seconds(1)...(.seconds(300)))
   private var substitute: Substitute?
   /// The last one that was returned to be reported.
   private var reported: Substitute?
@@ -33,7 +32,8 @@ struct NetworkKnowledge: Equatable, Sendable {
 
   /// A watch reports the conditions.
   mutating func note(_ conditions: NetworkConditions) {
-    (last, endTime, pause) = (conditions, nil, Self.pauses.lowerBound)
+    (last, endTime) = (conditions, nil)
+    pauses.reset()
     (substitute, reported, isSilenceReported) = (nil, nil, false)
   }
 
@@ -51,8 +51,8 @@ struct NetworkKnowledge: Equatable, Sendable {
     let rest = Self.restartLimit - (now - end)
     if isBusMissing, rest <= .zero { last = nil }
     // The next watch decides whether the bus has returned in time.
+    let pause = pauses.next()
     let next = last != nil && rest > .zero ? min(pause, rest) : pause
-    pause = min(pause * 2, Self.pauses.upperBound)
     if last == nil { substitute = isBusMissing ? .unmetered : substitute ?? .waiting }
     return (isBusMissing ? last ?? NetworkConditions() : nil, next, takeNews())
   }
@@ -80,5 +80,8 @@ struct NetworkKnowledge: Equatable, Sendable {
   }
 
   /// No transfer depends on the network any more. The next watch is the first of a series.
-  mutating func forget() { (pause, substitute) = (Self.pauses.lowerBound, nil) }
+  mutating func forget() {
+    pauses.reset()
+    substitute = nil
+  }
 }

@@ -51,7 +51,7 @@ extension TransferAgent {
     if isNewStep || step.magnitude < Self.leastStep { clocks = now }
     for action in actions { perform(action, order) }
     if hasStored {
-      databaseDelay = Self.databaseDelays.lowerBound
+      databasePauses.reset()
       if queue.shortage != nil { endShortage() }
     }
     watchNetwork()
@@ -90,9 +90,8 @@ extension TransferAgent {
 
   private func askDatabaseLater() {
     databaseTimer.map { loop.cancel($0) }
-    databaseTimer = loop.schedule(after: databaseDelay) { [self] in
+    databaseTimer = loop.schedule(after: databasePauses.next()) { [self] in
       databaseTimer = nil
-      databaseDelay = min(databaseDelay * 2, Self.databaseDelays.upperBound)
       do throws(AgentError) { try database.check() } catch { return askDatabaseLater() }
       endShortage()
     }

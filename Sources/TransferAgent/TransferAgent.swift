@@ -48,7 +48,8 @@ package final class TransferAgent: @unchecked Sendable {
   /// Events of transfers that the database could not store, in their order.
   var pending: [TransferQueue.Event] = []
   var databaseTimer: EventLoop.Timer?
-  var databaseDelay = TransferAgent.databaseDelays.lowerBound
+  /// The pauses before the agent tries a database again that has rejected a write.
+  var databasePauses = RetryPauses(.seconds(1)...(.seconds(60)))
   /// The clocks at the last event. Before the first, those of the times that earlier agents have stored in this boot.
   var clocks = ClockReading.now
   var wakeTimer: EventLoop.Timer?
@@ -71,8 +72,6 @@ package final class TransferAgent: @unchecked Sendable {
   static let stopLimit = Duration.seconds(5)
   /// How long programs wait when there is no descriptor for their connections.
   static let acceptPause = Duration.milliseconds(500)
-  /// The delays before the agent tries a database again that has rejected a write.
-  static let databaseDelays = Duration.seconds(1)...Duration.seconds(60)
   /// A smaller difference of the clocks, in milliseconds, may be the slewing of the wall clock.
   static let leastStep: UInt64 = 1000
   /// How long a server may take to remove a cancelled upload.

@@ -47,7 +47,8 @@ struct StreamAccountsTests {
     }
   }
 
-  @Test("the space of all files that others have removed is free again, however many there are", arguments: [1, 501, 1200])
+  @Test(
+    "the space of all files that others have removed is free again, however many there are", arguments: [1, 501, 1200])
   func removed(count: Int) throws {
     for number in 0...count {
       _ = accounts.open(Self.name(number), length: 2, owner: owner)

@@ -170,7 +170,7 @@ final class AgentLink: Sendable {
 
   /// - Returns: nil if the link is closed.
   private func reconnect(_ hear: (News) -> Void) -> AgentConnection? {
-    var pause = Duration.milliseconds(50)
+    var pauses = RetryPauses(.milliseconds(50)...Self.longestPause)
     while !state.withLock({ $0.isClosed }) {
       do throws(AgentError) {
         let connection = try AgentLaunch.connection(location, program: program)
@@ -187,8 +187,7 @@ final class AgentLink: Sendable {
         }
         return isOpen ? connection : nil
       } catch {
-        poll(nil, 0, Int32(clamping: pause.nanoseconds / 1_000_000))
-        pause = min(pause * 2, Self.longestPause)
+        poll(nil, 0, Int32(clamping: pauses.next().nanoseconds / 1_000_000))
       }
     }
     return nil

@@ -4,26 +4,23 @@ internal import EventLoops
 
 /// Takes answers and times, and returns the orders that are due. Has no I/O and no clock.
 struct PostponedOrders {
-  /// The first pause before an order that the agent could not store is sent again.
-  static let firstPause = Duration.seconds(1)
-  static let longestPause = Duration.seconds(30)
-
   /// The tokens of the orders that wait.
   private var waiting: [Int] = []
   /// Those of the orders that were sent again and have no answer yet.
   private var repeated: Set<Int> = []
-  private var repetition: (time: MonotonicInstant, pause: Duration)?
+  /// When they are sent again.
+  private var repetition: MonotonicInstant?
+  private var pauses = RetryPauses(.seconds(1)...(.seconds(30)))
 
   /// When the waiting orders are due. Nil if none waits.
-  var time: MonotonicInstant? { waiting.isEmpty ? nil : repetition?.time }
+  var time: MonotonicInstant? { waiting.isEmpty ? nil : repetition }
 
   mutating func postpone(_ token: Int, now: MonotonicInstant) {
     repeated.remove(token)
     waiting.append(token)
     // Orders refused together are repeated together.
     guard waiting.count == 1 else { return }
-    let pause = repetition.map { min($0.pause * 2, Self.longestPause) } ?? Self.firstPause
-    repetition = (now + pause, pause)
+    repetition = now + pauses.next()
   }
 
   /// The waiting orders are sent again now.
@@ -35,6 +32,6 @@ struct PostponedOrders {
 
   /// An order was answered otherwise. If it had been postponed, there is space again, and the pauses begin anew.
   mutating func answered(_ token: Int) {
-    if repeated.remove(token) != nil, waiting.isEmpty { repetition = nil }
+    if repeated.remove(token) != nil, waiting.isEmpty { pauses.reset() }
   }
 }
