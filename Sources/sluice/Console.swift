@@ -11,13 +11,17 @@ final class Console: Sendable {
   static let shared = Console()
 
   private let people = OutputWriter(descriptor: STDERR_FILENO) { count in
-    "sluice: dropped \(count) line\(count == 1 ? "" : "s") of this output, because no program read it"
+    "sluice: dropped \(count) line\(count == 1 ? "" : "s") of this output, because no program read it or its disk was full"
   }
   private let programs = OutputWriter(descriptor: STDOUT_FILENO) { count in
     var line = JSONLine(event: "output-dropped")
     line.add("lines", count)
     line.add("time", WallClock.now.iso8601)
     return line.line
+  } onFailure: { code in
+    let reason = SystemError(operation: "write", code: code).reason
+    let remedy = SystemError.remedy(forLimit: code) ?? "Free space on its disk."
+    Console.shared.say("sluice: cannot write to standard output: \(reason). \(remedy)")
   }
 
   /// Whether a status line can change in place on standard error.
@@ -42,7 +46,7 @@ final class Console: Sendable {
     _ = people.flush(patience: patience)
   }
 
-  /// The error (errno) because of which standard output lacks a line, or nil.
+  /// The error (errno) because of which standard output lacks a line and does not report it, or nil.
   var outputFailure: Int32? { programs.failure }
 
   /// The number of dropped lines of both outputs.

@@ -22,7 +22,8 @@ enum MetricsOption {
         makePage { page in
           var page = page
           page.counter(
-            "sluice_output_lines_dropped_total", "Lines of output that were dropped because no program read them.",
+            "sluice_output_lines_dropped_total",
+            "Lines of output that were dropped because no program read them or they could not be written.",
             Console.shared.droppedCount)
           answer(page)
         }

@@ -13,6 +13,7 @@ struct OutputQueue {
     private(set) var byteCount = 0
 
     var waiting: ArraySlice<(number: UInt64, text: String)> { items[start...] }
+    var isEmpty: Bool { start == items.count }
 
     mutating func append(_ text: String, number: UInt64) {
       items.append((number, text))
@@ -30,6 +31,29 @@ struct OutputQueue {
     }
   }
 
+  /// The text to write next, and the places of its lines.
+  struct Batch {
+    private(set) var text: String
+    /// Whether it begins with the line end of a line that was written in part.
+    fileprivate let endsTornLine: Bool
+    /// The end of each line, before its line end, and the number of lines that it reports as dropped.
+    fileprivate private(set) var lines: [(end: Int, dropped: UInt64)] = []
+
+    fileprivate init(endsTornLine: Bool) {
+      self.endsTornLine = endsTornLine
+      text = endsTornLine ? "\n" : ""
+    }
+
+    /// - Parameter dropped: the number of lines that it replaces, or 0 for a line itself.
+    fileprivate mutating func append(line: String, dropped: UInt64 = 0) {
+      text += line
+      lines.append((text.utf8.count, dropped))
+      text += "\n"
+    }
+
+    fileprivate mutating func append(control: String) { text += control }
+  }
+
   /// In bytes.
   private let limit: Int
   /// Makes the line that replaces a number of dropped lines.
@@ -42,8 +66,13 @@ struct OutputQueue {
   /// The status to show below the lines, and the status that is shown now.
   private var status: [String] = []
   private var shown: [String] = []
-  /// The number of lines dropped so far.
+  /// The number of lines dropped so far: too many waited, or they could not be written.
   private(set) var droppedEver: UInt64 = 0
+  /// The number of lines that could not be written and that no notice reports yet.
+  private var unreported: UInt64 = 0
+  /// Whether the last written byte is within a line.
+  private var isTorn = false
+  private var isReportDue = false
 
   init(limit: Int, notice: @escaping @Sendable (UInt64) -> String) {
     self.limit = limit
@@ -57,7 +86,7 @@ struct OutputQueue {
     // A single line is kept regardless of its length.
     while routine.byteCount + reports.byteCount > limit, routine.waiting.count + reports.waiting.count > 1 {
       if routine.waiting.isEmpty { reports.dropOldest() } else { routine.dropOldest() }
-      droppedEver = droppedEver.addingReportingOverflow(1).partialValue
+      droppedEver &+= 1
     }
   }
 
@@ -70,28 +99,44 @@ struct OutputQueue {
     status = []
   }
 
-  var isEmpty: Bool { firstNumber == nextNumber && status == shown }
+  var isEmpty: Bool { reports.isEmpty && routine.isEmpty && status == shown && !isReportDue }
 
   /// Returns everything to write next, or nil if there is nothing. The caller writes it before the next call.
-  mutating func take() -> String? {
+  mutating func take() -> Batch? {
     guard !isEmpty else { return nil }
-    var text = Self.erasing(shown)
+    var batch = Batch(endsTornLine: isTorn)
+    batch.append(control: Self.erasing(shown))
     var (first, second) = (reports.waiting, routine.waiting)
     var next = firstNumber
-    func skip(to number: UInt64, _ text: inout String) {
-      if number != next { text += notice(number &- next) + "\n" }
-    }
+    var dropped = unreported
     while let item = Self.older(&first, &second) {
-      skip(to: item.number, &text)
-      text += item.text + "\n"
-      next = item.number &+ 1
+      dropped &+= item.number &- next
+      if dropped > 0 { batch.append(line: notice(dropped), dropped: dropped) }
+      batch.append(line: item.text)
+      (next, dropped) = (item.number &+ 1, 0)
     }
-    skip(to: nextNumber, &text)
-    text += status.joined(separator: "\n")
+    dropped &+= nextNumber &- next
+    if dropped > 0 { batch.append(line: notice(dropped), dropped: dropped) }
+    batch.append(control: status.joined(separator: "\n"))
     shown = status
     (reports, routine, firstNumber) = (Lines(), Lines(), nextNumber)
-    return text
+    (unreported, isTorn, isReportDue) = (0, false, false)
+    return batch
   }
+
+  /// Only the first `count` bytes of a batch were written. Its other lines are dropped, and the next batch reports
+  /// them.
+  mutating func failed(_ batch: Batch, after count: Int) {
+    for line in batch.lines where line.end > count {
+      unreported &+= max(line.dropped, 1)
+      // The lines that a notice replaces were counted before.
+      if line.dropped == 0 { droppedEver &+= 1 }
+    }
+    isTorn = count == 0 ? batch.endsTornLine : batch.text.utf8.prefix(count).last != UInt8(ascii: "\n")
+  }
+
+  /// The next batch need not wait for another line if it reports lines that could not be written.
+  mutating func reportLosses() { isReportDue = unreported > 0 || isTorn }
 
   /// Removes the line that was appended first.
   private static func older(

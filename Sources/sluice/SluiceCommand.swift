@@ -137,15 +137,9 @@ enum SluiceCommand {
       code = error.code
     }
     // A user who sent two signals does not wait for a reader.
-    let patience = Duration.milliseconds(code == .interrupted ? 100 : 500)
-    Console.shared.flush(patience: patience)
-    if code == .done, let failure = Console.shared.outputFailure {
-      Console.shared.say(
-        "sluice: cannot write to standard output: \(SystemError(operation: "write", code: failure).reason)")
-      code = .inputOutput
-      // Otherwise, the process could exit before the thread of the output writes this line.
-      Console.shared.flush(patience: patience)
-    }
+    Console.shared.flush(patience: .milliseconds(code == .interrupted ? 100 : 500))
+    // It was reported when it began.
+    if code == .done, Console.shared.outputFailure != nil { code = .inputOutput }
     exit(code.rawValue)
   }
 }

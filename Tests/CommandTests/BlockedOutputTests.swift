@@ -181,7 +181,7 @@ struct BlockedOutputTests {
         "heartbeat", server.url, "--interval", "1ms", "--progress", "json", "--roll-over-after", "1ms", "--metrics",
         "unix:\(directory.path)/figures",
       ], [null, pipe.writing, null])
-    try eventually("a line that is dropped") { try droppedCount("\(directory.path)/figures") > 0 }
+    try eventually("a line that is dropped") { try droppedLineCount("\(directory.path)/figures") > 0 }
     let mark = UInt8(ascii: "\n")
     // First the bytes that filled the pipe, then the lines that waited.
     _ = try pipe.read { $0.count { $0 == mark } > 100 }
@@ -196,12 +196,5 @@ struct BlockedOutputTests {
   private func isLast(_ bytes: [UInt8]) -> Bool {
     String(decoding: bytes.suffix(1000), as: UTF8.self).split(separator: "\n").last?.contains(#""event":"ended""#)
       == true
-  }
-
-  private func droppedCount(_ socket: String) throws -> Int {
-    let curl = try TestProcess("curl", ["-s", "--unix-socket", socket, "http://localhost/metrics"])
-    _ = try curl.wait()
-    let line = curl.output.first { $0.hasPrefix("sluice_output_lines_dropped_total ") }
-    return line.flatMap { Int($0.split(separator: " ")[1]) } ?? 0
   }
 }

@@ -20,19 +20,56 @@ struct OutputQueueTests {
           let dots = String(repeating: ".", count: random.size(upTo: 60))
           queue.append(line: "\(next)\(dots)", isRoutine: random.chance(60))
           next += 1
-        } else if let text = queue.take() {
+        } else if let text = queue.take()?.text {
           // A notice stands in each place where lines are missing.
           #expect(text.utf8.count <= max(limit, 70) * 30)
           written += text.split(separator: "\n").map(String.init)
         }
       }
-      if let text = queue.take() { written += text.split(separator: "\n").map(String.init) }
-      #expect(queue.take() == nil && queue.isEmpty)
+      if let text = queue.take()?.text { written += text.split(separator: "\n").map(String.init) }
+      #expect(queue.take()?.text == nil && queue.isEmpty)
       var expected = 0
       var dropped = 0
       for line in written {
         if line.hasPrefix("dropped ") {
           let count = Int(line.dropFirst(8)) ?? -1
+          expected += count
+          dropped += count
+        } else {
+          #expect(line.hasPrefix("\(expected)."), "\(seed)")
+          expected += 1
+        }
+      }
+      #expect(expected == next && queue.droppedEver == UInt64(dropped), "\(seed)")
+    }
+  }
+
+  @Test("after writes that end anywhere, each line is written, or counted as missing", arguments: Seed.several(4))
+  func failedWrites(seed: Seed) {
+    var random = seed.generator
+    for _ in 0..<200 {
+      var queue = OutputQueue(limit: Int.random(in: 20...200, using: &random)) { "dropped \($0);" }
+      var (next, written) = (0, "")
+      for _ in 0..<Int.random(in: 1...60, using: &random) {
+        if random.chance(60) {
+          let dots = String(repeating: ".", count: random.size(upTo: 60))
+          queue.append(line: "\(next).\(dots);", isRoutine: random.chance(60))
+          next += 1
+        } else if let batch = queue.take() {
+          let count =
+            random.chance(50) ? batch.text.utf8.count : Int.random(in: 0..<batch.text.utf8.count, using: &random)
+          written.append(contentsOf: batch.text.prefix(count))
+          if count < batch.text.utf8.count { queue.failed(batch, after: count) }
+        }
+      }
+      queue.reportLosses()
+      written += queue.take()?.text ?? ""
+      #expect(queue.isEmpty)
+      var (expected, dropped) = (0, 0)
+      // A line that was cut does not end with the mark, and nothing follows it.
+      for line in written.split(separator: "\n") where line.hasSuffix(";") {
+        if line.hasPrefix("dropped ") {
+          let count = Int(line.dropFirst(8).dropLast()) ?? -1
           expected += count
           dropped += count
         } else {
@@ -60,7 +97,7 @@ struct OutputQueueTests {
           routine += 1
         }
       }
-      let lines = (queue.take() ?? "").split(separator: "\n").map(String.init)
+      let lines = (queue.take()?.text ?? "").split(separator: "\n").map(String.init)
       // Each is at most ten bytes long.
       let expected = (0..<reports).map { "report \($0)" }
       #expect(lines.filter { $0.hasPrefix("report") } == expected, "\(seed)")
@@ -75,18 +112,18 @@ struct OutputQueueTests {
     var queue = OutputQueue(limit: 1000) { "dropped \($0)" }
     for number in 0..<10_000 { queue.show(status: ["status \(number)"]) }
     queue.append(line: "line")
-    #expect(queue.take() == "line\nstatus 9999")
+    #expect(queue.take()?.text == "line\nstatus 9999")
     queue.show(status: ["status 9999"])
-    #expect(queue.take() == nil)
+    #expect(queue.take()?.text == nil)
     queue.show(status: ["one", "two"])
-    #expect(queue.take() == "\r\u{1B}[Kone\ntwo")
+    #expect(queue.take()?.text == "\r\u{1B}[Kone\ntwo")
     queue.append(line: "line")
-    #expect(queue.take() == "\r\u{1B}[1A\u{1B}[Jline\none\ntwo")
+    #expect(queue.take()?.text == "\r\u{1B}[1A\u{1B}[Jline\none\ntwo")
     queue.keepStatus()
     queue.append(line: "after")
-    #expect(queue.take() == "\r\u{1B}[1A\u{1B}[Jone\ntwo\nafter\n")
+    #expect(queue.take()?.text == "\r\u{1B}[1A\u{1B}[Jone\ntwo\nafter\n")
     queue.show(status: [])
-    #expect(queue.take() == nil)
+    #expect(queue.take()?.text == nil)
   }
 
   @Test("a line that is longer than the limit is written completely")
@@ -95,6 +132,6 @@ struct OutputQueueTests {
     let long = String(repeating: "x", count: 100)
     queue.append(line: "first")
     queue.append(line: long)
-    #expect(queue.take() == "dropped 1\n\(long)\n")
+    #expect(queue.take()?.text == "dropped 1\n\(long)\n")
   }
 }

@@ -161,3 +161,11 @@ func eventually(_ what: String, _ condition: () throws -> Bool) throws {
     poll(nil, 0, 20)
   }
 }
+
+/// The number of dropped lines of output, according to the metrics at a Unix domain socket.
+func droppedLineCount(_ socket: String) throws -> Int {
+  let curl = try TestProcess("curl", ["-s", "--unix-socket", socket, "http://localhost/metrics"])
+  _ = try curl.wait()
+  let line = curl.output.first { $0.hasPrefix("sluice_output_lines_dropped_total ") }
+  return line.flatMap { Int($0.split(separator: " ")[1]) } ?? 0
+}
