@@ -159,7 +159,7 @@ public struct DownloadError: Error, Equatable, Sendable, CustomStringConvertible
     self.remedy = remedy
   }
 
-  /// Whether the disk had no space for the file.
+  /// Whether the disk had no space for the file, or a limit allowed no larger one.
   package var isShortage: Bool { systemError.map { [ENOSPC, EDQUOT, EFBIG].contains($0.code) } ?? false }
 
   init(_ error: LiveStreamError) {

@@ -177,7 +177,8 @@ extension FileDownload {
 
   private func end(_ failure: DownloadError?, verified: String? = nil, resumeData: DownloadResumeData?) {
     var error = failure
-    if failure?.isShortage == true {
+    // A limit of file sizes is not a lack of space.
+    if failure?.isShortage == true, failure?.systemError?.code != EFBIG {
       error?.description += ". Free space, and \(resumeData == nil ? "download it again" : "resume the download")."
     }
     let summary = DownloadSummary(

@@ -2,6 +2,7 @@
 
 internal import DiskFiles
 package import EventLoops
+internal import Glibc
 package import JetStream
 internal import LogServing
 internal import StreamStore
@@ -63,7 +64,9 @@ package enum LogCollectorError: Error, Equatable, Sendable, CustomStringConverti
       "the brokers have no JetStream stream \"\(name)\". Start a server that stores into it first, or name another stream."
     case .brokers(let error): "cannot collect: \(error). \(error.remedy)"
     case .disk(let error):
-      "\(error). Nothing is lost, because the log contains the missing bytes. Free space or repair the disk, and start again."
+      "\(error). Nothing is lost, because the log contains the missing bytes. "
+        + (error.code == EFBIG ? "Raise the limit of file sizes" : "Free space or repair the disk")
+        + ", and start again."
     case .resources(let reason): "\(reason). Raise the limits of the process."
     }
   }

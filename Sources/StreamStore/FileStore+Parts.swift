@@ -318,7 +318,9 @@ extension FileStore {
     guard unfinished.withLock({ $0.postpone(recording, after: error) }), let error else { return }
     let shown = file ?? name.fileBase
     let remedy =
-      if error.isFull {
+      if error.code == EFBIG {
+        "Raise the limit of file sizes."
+      } else if error.isFull {
         "Free space on the disk."
       } else if error.isForeignChange {
         "Restore the recording from a copy if something else has changed it. Otherwise check its file server."

@@ -126,7 +126,7 @@ final class GetRun: Sendable {
     }
   }
 
-  /// Whether the same download may succeed later: the user has stopped it, or the disk was full.
+  /// Whether the same download may succeed later: the user has stopped it, the disk was full, or a limit was too low.
   private static func isInterruption(_ error: DownloadError) -> Bool { error.kind == .cancelled || error.isShortage }
 
   private func write(_ data: DownloadResumeData, to record: DownloadRecord) {
@@ -135,8 +135,9 @@ final class GetRun: Sendable {
   }
 
   private func report(_ error: SystemError, _ record: DownloadRecord) {
+    let remedy = SystemError.remedy(forLimit: error.code) ?? "Choose another path with --resume-file."
     Console.shared.say(
-      "cannot write \(record.path.shellQuoted): \(error.reason). The download continues, but it cannot be resumed after an interruption. Choose another path with --resume-file."
+      "cannot write \(record.path.shellQuoted): \(error.reason). The download continues, but it cannot be resumed after an interruption. \(remedy)"
     )
   }
 
@@ -193,9 +194,9 @@ final class GetRun: Sendable {
     return lines
   }
 
-  /// Names the options that help.
+  /// Names the limit or the options that help.
   private func advice(_ error: DownloadError, _ summary: DownloadSummary) -> String {
-    if error.kind == .unreachable, let remedy = error.systemError.flatMap({ SystemError.remedy(forLimit: $0.code) }) {
+    if let remedy = error.systemError.flatMap({ SystemError.remedy(forLimit: $0.code) }) {
       return ". \(remedy)"
     }
     switch error.remedy {

@@ -190,8 +190,9 @@ enum Put {
     case .upload(.created(let data)):
       // The upload can continue without the record, as long as this process runs. So the error is only reported.
       if let error = record.write(data) {
+        let remedy = SystemError.remedy(forLimit: error.code) ?? "Choose another path with --resume-file."
         Console.shared.say(
-          "cannot write \(record.path.shellQuoted): \(error.reason). The upload continues, but it cannot be resumed after an interruption. Choose another path with --resume-file."
+          "cannot write \(record.path.shellQuoted): \(error.reason). The upload continues, but it cannot be resumed after an interruption. \(remedy)"
         )
       }
     case .ended(let summary):

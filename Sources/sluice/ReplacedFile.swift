@@ -22,7 +22,8 @@ enum ReplacedFile {
       // A symbolic link still leads to the file.
       try replace(isThere ? resolved(path) : path, by: text, mode: isThere ? status.st_mode & 0o777 : 0o666 & ~mask)
     } catch {
-      throw CommandError(.inputOutput, "cannot write \(path.shown): \(error.reason). Choose another file.")
+      let remedy = SystemError.remedy(forLimit: error.code) ?? "Choose another file."
+      throw CommandError(.inputOutput, "cannot write \(path.shown): \(error.reason). \(remedy)")
     }
   }
 

@@ -78,8 +78,8 @@ extension Report {
     do throws(SystemError) {
       try ReplacedFile.check(path)
     } catch {
-      throw CommandError(
-        .inputOutput, "cannot write --\(option) \(path.shown): \(error.reason). Choose another file.")
+      let remedy = SystemError.remedy(forLimit: error.code) ?? "Choose another file."
+      throw CommandError(.inputOutput, "cannot write --\(option) \(path.shown): \(error.reason). \(remedy)")
     }
   }
 }

@@ -7,8 +7,8 @@ import Testing
 
 @Suite("The files of sluice get", .serialized)
 struct GetFileTests {
-  @Test("a full disk ends it with an error that names the file, and the part can be resumed")
-  func fullDisk() throws {
+  @Test("a limit of file sizes ends it with an error that names the limit to raise, and the part can be resumed")
+  func fileSizeLimit() throws {
     let directory = try TemporaryDirectory()
     let path = "\(directory.path)/file.bin"
     let resource = try FaultyResource([])
@@ -21,7 +21,8 @@ struct GetFileTests {
     let text = limited.errors.joined(separator: "\n")
     #expect(text.contains("file.bin.part") || text.contains("write"), "\(text)")
     #expect(text.contains("File too large") && text.contains("resume with:"), "\(text)")
-    #expect(text.contains(". Free space, and resume the download."), "\(text)")
+    #expect(text.contains("File too large. Raise the limit of file sizes with ulimit -f."), "\(text)")
+    #expect(!text.contains("Free space"), "\(text)")
     let process = try sluice(["get", "\(server.url)/file.bin", "-o", path, "--resume"] + FaultyResource.patience)
     #expect(try process.wait() == 0, "\(process.errors)")
     #expect(try directory.contents("file.bin") == resource.content)
@@ -29,9 +30,9 @@ struct GetFileTests {
   }
 
   @Test(
-    "a full disk that leaves nothing to resume does not suggest it, and the suggested command begins again",
+    "a limit of file sizes that leaves nothing to resume names no resumption, and the suggested command begins again",
     arguments: [(300, []), (300, ["--resume"]), (0, [])] as [(Int, [String])])
-  func fullDiskWithNothing(_ limit: Int, _ options: [String]) throws {
+  func fileSizeLimitWithNothing(_ limit: Int, _ options: [String]) throws {
     let directory = try TemporaryDirectory()
     let path = "\(directory.path)/file.bin"
     // Without a validator, the part cannot be continued. Without any space, there is no record either.
@@ -42,8 +43,10 @@ struct GetFileTests {
       "/bin/sh", ["-c", "ulimit -f \(limit); exec \"$0\" \"$@\"", try sluicePath(), "get", url, "-o", path])
     #expect(try limited.wait() == 74)
     let text = limited.errors.joined(separator: "\n")
-    #expect(text.contains("File too large. Free space, and download it again."), "\(text)")
-    #expect(!text.contains("resume with:"), "\(text)")
+    #expect(text.contains("File too large. Raise the limit of file sizes with ulimit -f."), "\(text)")
+    #expect(!text.contains("resume with:") && !text.contains("Free space"), "\(text)")
+    // The record met the same limit, at any path.
+    #expect(!text.contains("Choose another path"), "\(text)")
     let advice =
       limit > 0
       ? "nothing to resume: the same command begins with the first byte, with or without --resume"

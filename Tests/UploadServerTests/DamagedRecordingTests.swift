@@ -26,7 +26,8 @@ struct DamagedRecordingTests {
   @Test(
     "an error that recurs while digests are computed is reported once with the file, and delays no other recording",
     arguments: [
-      (EIO, "Check the disk", 1), (ENOSPC, "Free space", 1), (ESTALE, "check its file server", 1),
+      (EIO, "Check the disk", 1), (ENOSPC, "Free space", 1), (EFBIG, "Raise the limit", 1),
+      (ESTALE, "check its file server", 1),
       (EIO, "Check the disk", 3), (ENOSPC, "Free space", 3), (ESTALE, "check its file server", 3),
     ])
   func reported(code: Int32, remedy: String, threads: Int) async {
