@@ -178,7 +178,8 @@ final class CurlTransfer: @unchecked Sendable {
       _ = sluice_getinfo_long(easy, CURLINFO_SSL_VERIFYRESULT, &certificateFault)
       failure = UploadError(
         code: code, detail: String(cString: errorBuffer), systemError: Int32(truncatingIfNeeded: systemError),
-        proxyStatus: proxyStatus, certificateFault: certificateFault)
+        proxyStatus: proxyStatus, certificateFault: certificateFault,
+        awaitsHead: wasToldConnected && !machine.isAnswered)
     }
     if !head.trailers.all.isEmpty { machine.received(trailers: head.trailers) }
     finish(with: machine.ended(failure: failure))

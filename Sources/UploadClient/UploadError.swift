@@ -76,7 +76,11 @@ public struct UploadError: Error, Equatable, Sendable, CustomStringConvertible {
   ///   - systemError: the `errno` of the failed system call, or 0.
   ///   - proxyStatus: the proxy's status for CONNECT, or 0.
   ///   - certificateFault: OpenSSL's error for the peer's certificate (`X509_V_ERR_…`), or 0.
-  init(code: CURLcode, detail: String, systemError: Int32 = 0, proxyStatus: Int = 0, certificateFault: Int = 0) {
+  ///   - awaitsHead: whether the request has begun on a connection, and its response has no complete head.
+  init(
+    code: CURLcode, detail: String, systemError: Int32 = 0, proxyStatus: Int = 0, certificateFault: Int = 0,
+    awaitsHead: Bool = false
+  ) {
     // libcurl asks for the address of the other end as soon as there is a connection, and keeps only its first words.
     let endedAtOnce = detail.hasPrefix("getpeername() failed") ? "the server closed the connection at once" : nil
     let words = endedAtOnce ?? (detail.isEmpty ? String(cString: curl_easy_strerror(code)) : detail)
@@ -124,8 +128,16 @@ public struct UploadError: Error, Equatable, Sendable, CustomStringConvertible {
     // The URL's scheme was checked, so "unsupported" refers to the response ("Received HTTP/0.9 when not allowed").
     case CURLE_UNSUPPORTED_PROTOCOL, CURLE_WEIRD_SERVER_REPLY, CURLE_BAD_CONTENT_ENCODING:
       self.init(.protocolViolation, words)
+    // libcurl's buffer for a line of a head has a limit (CURL_MAX_HTTP_HEADER), and a longer line has the code of
+    // malloc(3). Newer versions have a code of their own for it, CURLE_TOO_LARGE.
+    case CURLE_OUT_OF_MEMORY where awaitsHead:
+      self.init(.other, "\(words), or \(Self.longLine)")
+    case CURLcode(rawValue: 100) where awaitsHead:
+      self.init(.other, Self.longLine)
     default:
       self.init(.other, words)
     }
   }
+
+  private static let longLine = "a line of the response's head is longer than libcurl accepts (100 KiB)"
 }

@@ -31,6 +31,24 @@ import Testing
     #expect(count("captured") == 4 && count("acknowledged") + count("lost") + count("unsent") == 4, "\(ended)")
   }
 
+  @Test("a header line that is too long is an outage with this reason, and the download continues without it")
+  func longHeaderLine() throws {
+    let directory = try TemporaryDirectory()
+    let server = try ScriptedServer { connection, number in
+      _ = try connection.head()
+      let value = String(repeating: "a", count: number == 0 ? 200_000 : 1)
+      try connection.respond("200 OK", ["X-Long: \(value)", "Connection: close"], body: "text")
+    }
+    let process = try SluiceProcess(
+      ["get", server.url + "/x", "-o", "\(directory.path)/x", "--progress", "json"])
+    try process.event("outage") {
+      $0.text("cause")?.contains("a line of the response's head is longer than libcurl accepts") == true
+    }
+    let code = try process.exitCode()
+    #expect(code == 0, "\(process.output.text)")
+    #expect(try directory.contents("x") == Array("text".utf8))
+  }
+
   @Test(
     "put --resumable always fails if a portal answers everything with 200, and a plain server may answer like this",
     arguments: [("always", 76), ("auto", 0)] as [(String, Int32)])

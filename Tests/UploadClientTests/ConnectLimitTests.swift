@@ -315,6 +315,15 @@ struct ConnectLimitTests {
     #expect(UploadError(code: CURLE_GOT_NOTHING, detail: "", systemError: ETIMEDOUT).kind == .connectionLost)
   }
 
+  @Test("a lack of memory blames the response only while its head is due")
+  func memory() {
+    for isDue in [true, false] {
+      let error = UploadError(code: CURLE_OUT_OF_MEMORY, detail: "", awaitsHead: isDue)
+      #expect(error.kind == .other && error.description.contains("head") == isDue)
+      #expect(error.description.hasPrefix("Out of memory"))
+    }
+  }
+
   @Test("a valid proxy is one that libcurl supports")
   func proxies() {
     for text in ["localhost:8080", "http://proxy", "https://proxy:1", "socks5h://proxy", "SOCKS4a://proxy"] {

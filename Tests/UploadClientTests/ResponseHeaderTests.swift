@@ -38,6 +38,25 @@ struct ResponseHeaderTests {
     }
   }
 
+  @Test("an error names a line of a head that is longer than libcurl accepts, also after an interim response")
+  func longLine() throws {
+    let server = try ScriptedServer { connection, number in
+      _ = try connection.head()
+      if number == 1 { try connection.send(Self.interim(1)) }
+      try connection.send("HTTP/1.1 200 OK\r\nX-Long: \(String(repeating: "a", count: 200_000))\r\n\r\n")
+    }
+    try withSession { session throws in
+      for _ in 0..<2 {
+        let upload = try RunningUpload(session, UploadRequest("PATCH", server.url))
+        try upload.body.write("some")
+        let error = try upload.failure()
+        #expect(error.kind == .other && error.machineError == nil)
+        #expect(
+          error.description.contains("a line of the response's head is longer than libcurl accepts"), "\(error)")
+      }
+    }
+  }
+
   @Test("libcurl fails a request when its response heads reach responseHeaderLimit, within one line")
   func limit() throws {
     let server = try ScriptedServer { connection, _ in
