@@ -100,8 +100,13 @@ package final class LogCollector: Sendable {
       onEvent(ServerEvent(unreadable: name, error))
     }
     for (name, silence) in start.unfinished { registry.found(name, silentFor: silence) }
+    // The age of a stream's log does not show whether an upload may continue the stream.
+    let continuable = Set(start.checkpoint.uploads.map(\.origin.name))
     do throws(SystemError) {
-      if let error = try store.findRemoved(except: Set(start.unreadable.keys), { registry.forgetClosed($0) }) {
+      let unread = try store.findRemoved(except: Set(start.unreadable.keys), continuable: continuable) {
+        registry.forgetClosed($0)
+      }
+      if let error = unread {
         onEvent(ServerEvent(.warning, reason: "cannot read the records of some removed streams: \(error)"))
       }
     } catch {

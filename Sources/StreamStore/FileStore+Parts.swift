@@ -369,12 +369,15 @@ extension FileStore {
 
   /// Reports the streams that have records but no files, or that still have to be removed. For a separate thread.
   ///
-  /// - Parameter streams: the streams that are passed over.
+  /// - Parameters:
+  ///   - streams: the streams that are passed over.
+  ///   - continuable: the streams with uploads that may continue, however long ago their recordings were closed. They
+  ///     are reported only if they have to be removed.
   /// - Returns: why this cannot be determined of some streams now; nil if it was determined of all.
   /// - Throws: ``SystemError`` if the records cannot be listed.
   @discardableResult
   package func findRemoved(
-    except streams: Set<StreamName> = [], _ gone: (String) -> Void
+    except streams: Set<StreamName> = [], continuable: Set<StreamName> = [], _ gone: (String) -> Void
   ) throws(SystemError) -> SystemError? {
     var failure: SystemError?
     for names in [try parts.names(), try owners.files()].compactMap(\.self) {
@@ -384,7 +387,7 @@ extension FileStore {
           if streams.contains(name) { continue }
           let error = attempt { () throws(SystemError) in
             let isDiscarded = try parts.lines(of: base).last?.isDiscarded ?? false
-            if isDiscarded || isForgettable(name) { gone(base) }
+            if isDiscarded || !continuable.contains(name) && isForgettable(name) { gone(base) }
           }
           failure = failure ?? error
         }

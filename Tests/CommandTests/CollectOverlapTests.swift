@@ -296,13 +296,35 @@ struct CollectOverlapTests {
     try stream.append(rig, location, from: 0, 1000..<1500, completes: true)
     try rig.collectors[0].lines.first("the report") { $0.text.contains("because it has repeated bytes of a recording") }
     try rig.finish()
-    // A collector that starts forgets a stream without files after `--finish-after`, and begins with its first name.
-    let names = directory.names.filter { $0.hasPrefix("x-a") && $0.hasSuffix(".\(format.rawValue)") }
-    #expect(names.count == 1, "\(directory.names)")
-    let next = try directory.contents(names.first ?? "")
+    #expect(!directory.names.contains(stream.file))
+    let next = try directory.contents("x-a~2.\(format.rawValue)")
     #expect(next.suffix(500).elementsEqual(stream.content[1000..<1500]))
     let logged = try Self.logged(rig, location)
     #expect(logged == Array(stream.content[..<1500]))
+    #expect(Self.refusals(rig).isEmpty)
+  }
+
+  @Test(
+    "a stream whose closed recording was moved away continues behind it after a start, however long ago that was",
+    arguments: Format.allCases)
+  func movedAwayLongAgo(_ format: Format) throws {
+    let rig = try CollectRig(collectors: 1, ["--finish-after", "1s"])
+    let (directory, archive) = (rig.directories[0], try TemporaryDirectory())
+    var stream = Stream("a", format)
+    let location = try stream.begin(rig, 0..<1000)
+    try waitUntil("the recording is closed") {
+      directory.names.contains(stream.file) && access("\(directory.path)/x-a.sidecar", F_OK) == 0
+    }
+    let files = [stream.file, "x-a.gaps", "x-a.sidecar"]
+    for file in files { #expect(rename("\(directory.path)/\(file)", "\(archive.path)/\(file)") == 0) }
+    let past = timespec(tv_sec: 1_000_000_000, tv_nsec: 0)
+    #expect(utimensat(AT_FDCWD, "\(directory.path)/.parts/x-a", [past, past], 0) == 0)
+    try rig.restart(0, SIGTERM)
+    try stream.append(rig, location, from: 0, 1000..<2000, completes: true)
+    try rig.finish()
+    #expect(!directory.names.contains(stream.file) && directory.names.contains("x-a~2.\(format.rawValue)"))
+    for file in files { #expect(rename("\(archive.path)/\(file)", "\(directory.path)/\(file)") == 0) }
+    try stream.check(directory)
     #expect(Self.refusals(rig).isEmpty)
   }
 
