@@ -70,15 +70,15 @@ package final class LogCollector: Sendable {
     }
     do throws(SystemError) { loop = try EventLoop() } catch { throw .resources(error.description) }
     let source = try LogSource(configuration, on: loop)
-    let start = try CollectionStart(store, configuration, created: source.created)
-    startSequence = start.checkpoint.position.sequence
     let (loop, store) = (loop, store)
     let onEvent = configuration.onEvent
+    store.reportUnfinished { event in loop.execute { onEvent(event) } }
+    let start = try CollectionStart(store, configuration, created: source.created)
+    startSequence = start.checkpoint.position.sequence
     let context = ServingContext(
       loop: loop, assignment: configuration.partition.assignment, figures: ServerLoopFigures(),
       finishAfter: configuration.finishAfter, isValid: { _ in true },
       emit: { event in if !CollectedUpload.isResponse(event) { onEvent(event) } })
-    store.reportUnfinished { event in loop.execute { onEvent(event) } }
     let registry = StreamRegistry(
       context, store: store,
       limits: StreamLimits(

@@ -62,13 +62,26 @@ extension FileStore {
     _ name: StreamName, _ log: [RecordingPart], at offset: UInt64, creating: Bool
   ) throws(SystemError) -> StreamFile? {
     let name = name.lastRecording(log)
-    if let growing = try openGrowing(name, log) { return growing }
+    if try !isStranger(name, log), let growing = try openGrowing(name, log) { return growing }
     if log.last?.end == nil, let (name, complete) = try openComplete(name) {
       return try StreamFile(self, name, complete.file, part: log.last, .complete, size: complete.length)
     }
     // The upload was there a moment ago, so its recording is neither complete nor moved away.
     guard creating else { return try beginAgain(name, log) }
     if let previous = log.last(where: { $0.end != nil }) { return try beginPart(name, after: previous, at: offset) }
+    try checkStranger(name, log)
+    guard isCollected, log.isEmpty else { return try beginFirst(name, log) }
+    try claim(name)
+    do throws(SystemError) {
+      return try beginFirst(name, log)
+    } catch {
+      try? parts.forget(name.base)
+      throw error
+    }
+  }
+
+  /// Begins the first recording of a stream.
+  private func beginFirst(_ name: StreamName, _ log: [RecordingPart]) throws(SystemError) -> StreamFile {
     // It may be left from files that were removed or moved away, and would declare bytes of this one as holes.
     unlinkat(directory, name.gaps, 0)
     let file = try create(name)
@@ -200,7 +213,7 @@ extension FileStore {
     if try checkSplits(name, log) { log = try parts.lines(of: name.base) }
     let part = log.last
     let name = name.lastRecording(log)
-    let growing = try openGrowingFile(name.partial)
+    let growing = try isStranger(name, log) ? nil : openGrowingFile(name.partial)
     var found = growing
     // A closed recording cannot be continued.
     if found == nil, part?.end != nil { return .closed }

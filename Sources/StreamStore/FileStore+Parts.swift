@@ -21,7 +21,7 @@ extension FileStore {
     guard !isBeingRemoved(name, log) else { return nil }
     if try checkSplits(name, log) { log = try parts.lines(of: name.base) }
     var name = name.lastRecording(log)
-    guard let growing = try openGrowing(name, log) else { return nil }
+    guard try !isStranger(name, log), let growing = try openGrowing(name, log) else { return nil }
     guard name.finalExtension.isEmpty else { return growing }
     // The recording is from an earlier server. If that server ended regularly, the log contains the intended file name.
     if let (_, known) = log.last.flatMap({ StreamName.parts(ofFile: $0.file[...]) }) {
@@ -34,7 +34,7 @@ extension FileStore {
   }
 
   /// The file's extension according to its first bytes.
-  private static func fileExtension(of head: [UInt8]) -> String {
+  static func fileExtension(of head: [UInt8]) -> String {
     func begins(_ text: String) -> Bool { head.starts(with: text.utf8) }
     if begins("RIFF"), head.dropFirst(8).starts(with: "WAVE".utf8) { return ".wav" }
     if begins("fLaC") { return ".flac" }
@@ -440,7 +440,7 @@ extension FileStore {
       unlessEnded { if !isThere(name.pendingSidecar) { _ = unlinkat(directory, file, 0) } }
     }
     guard let name = StreamName(partialFile: file), try parts.lines(of: name.base).last?.isDiscarded != true,
-      try !finishLeftSplit(name)
+      try !finishLeftSplit(name), try !leavesAlone(name)
     else { return nil }
     // Without a status, it has got its final name, or was removed.
     return try knownStatus(file, in: directory).map { (name, written: Int64($0.st_mtim.tv_sec)) }

@@ -137,15 +137,10 @@ extension FileStore {
     } else if try !exists(name.partial) {
       return false
     }
-    guard let emit = reports.withLock({ $0 }), foreignFiles.withLock({ $0.insert(name.partial).inserted }) else {
-      return true
-    }
-    var event = ServerEvent(
-      .warning,
-      reason: "\(name.partial) does not belong to its stream, whose recording of that name is complete. The server "
-        + "ignores it. Move it to another directory.")
-    event.file = name.partial
-    emit(event)
+    reportForeign(
+      name.partial,
+      "\(name.partial) does not belong to its stream, whose recording of that name is complete. The server ignores it. "
+        + "Move it to another directory.")
     return true
   }
 

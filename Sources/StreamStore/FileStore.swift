@@ -38,7 +38,9 @@ package final class FileStore: Sendable {
   /// The files of recordings that an earlier server has split off and that this one has queued for a sync, by their
   /// names without extension.
   let syncedSplits = Lock<Set<String>>([])
-  /// The names of reported files that are not those of a server: ``isForeign(_:_:)``.
+  /// Whether the directory is that of a collector.
+  let isCollected: Bool
+  /// The names of reported files that are not those of a server: ``reportForeign(_:_:)``.
   let foreignFiles = Lock<Set<String>>([])
   /// Held while the log of a stream is corrected after a power failure.
   let tornLock = Lock(())
@@ -82,6 +84,7 @@ package final class FileStore: Sendable {
     self.names = names
     self.retention = retention
     self.closedLifetime = closedLifetime
+    self.isCollected = isCollected
     self.files = files
     let directory = try Self.openDirectory(path)
     let lock: Int32

@@ -1,0 +1,73 @@
+// Distinguishes the growing recordings of a collector from files of other programs whose names end with `.part`, too.
+//
+// A collector that starts removes what grew since its checkpoint, and operators keep other files in its directory, such
+// as an interrupted download. So the log of a stream names each growing recording before that has a file. A server
+// needs no such proof, because it removes no recording at its start.
+
+internal import DiskFiles
+package import EventLoops
+internal import Glibc
+package import StreamServing
+
+extension SystemError {
+  /// - Parameter file: the name under which a recording would grow.
+  fileprivate init(stranger file: String) {
+    self.init(operation: "open \(file), which the collector has not made", code: EPERM)
+  }
+}
+
+extension FileStore {
+  /// Names the first recording of a stream in the stream's log. Call it before the recording has a file.
+  func claim(_ name: StreamName) throws(SystemError) {
+    var part = RecordingPart(file: name.final)
+    if !name.streamID.isEmpty { part.streamID = name.streamID }
+    try parts.append(part, to: name.base)
+  }
+
+  /// Claims the first recording of a stream if it grows and no log names it, for a caller that knows it from another
+  /// record. An earlier version, or a server, may have begun it.
+  ///
+  /// - Returns: whether it was claimed.
+  @discardableResult
+  package func adopt(_ name: StreamName) throws(SystemError) -> Bool {
+    guard try parts.lines(of: name.base).isEmpty, let (file, _) = try openExisting(name.partial, O_RDONLY),
+      // A recording with its final name no longer grows.
+      try recordings.findKnown(name) == nil
+    else { return false }
+    try claim(name.withExtension(Self.fileExtension(of: beginning(of: file, count: 12))))
+    return true
+  }
+
+  /// Whether a file of another program has the name under which a recording grows. Always false for a server.
+  func isStranger(_ name: StreamName, _ log: [RecordingPart]) throws(SystemError) -> Bool {
+    guard isCollected, try knownStatus(name.partial, in: directory) != nil else { return false }
+    if !log.isEmpty { return !log.contains { $0.number == name.part } }
+    // A power failure may have destroyed the content of the log, which named the first recording.
+    if name.part == 1, try exists(StreamParts.path(name.base)) { return false }
+    return true
+  }
+
+  /// - Throws: ``SystemError`` if ``isStranger(_:_:)``. Its stream waits until an operator moves the file away.
+  func checkStranger(_ name: StreamName, _ log: [RecordingPart]) throws(SystemError) {
+    if try isStranger(name, log) { throw SystemError(stranger: name.partial) }
+  }
+
+  /// Like ``isStranger(_:_:)``, for a start of a collector. Such a file is reported.
+  func leavesAlone(_ name: StreamName) throws(SystemError) -> Bool {
+    guard try isStranger(name, parts.lines(of: name.base)) else { return false }
+    // The owner of a stream is recorded before its first recording has a file.
+    if name.part == 1, try owners.record(of: name) != nil, try adopt(name) { return false }
+    reportForeign(
+      name.partial,
+      "no record of the collector names \(name.partial). The collector ignores the file. Move it to another directory.")
+    return true
+  }
+
+  /// Reports a file that is left alone because it does not belong to its stream, once.
+  func reportForeign(_ file: String, _ reason: String) {
+    guard let emit = reports.withLock({ $0 }), foreignFiles.withLock({ $0.insert(file).inserted }) else { return }
+    var event = ServerEvent(.warning, reason: reason)
+    event.file = file
+    emit(event)
+  }
+}

@@ -1,0 +1,63 @@
+// Tests how the store of a collector distinguishes its growing recordings from files of other programs.
+
+import Glibc
+import NetworkTesting
+import Testing
+
+@testable import DiskFiles
+@testable import StreamServing
+@testable import StreamStore
+
+@Suite("Growing recordings of a collector")
+struct CollectedClaimsTests {
+  private let directory = TemporaryDirectory()
+  private let store: FileStore
+  private let name = StreamName(path: "/x", streamID: "a", mediaType: "text/plain")
+
+  init() throws {
+    store = try FileStore(
+      path: directory.path, durability: .none, closedLifetime: .zero, isCollected: true, files: OpenFiles(),
+      UploadUsage(.init()))
+  }
+
+  /// The growing recordings that the next start finds.
+  private func found() throws -> [String] {
+    var found: [String] = []
+    try store.findUnfinished { name, _ in found.append(name.partial) }
+    return found.sorted()
+  }
+
+  @Test("a recording is found that has just begun, and a file of another program is not")
+  func begun() throws {
+    let stream = try #require(try store.open(name, for: nil, at: 0, creating: true))
+    try directory.write("notes.part", "stranger")
+    #expect(stream.isNew)
+    #expect(try found() == ["x-a.part"])
+    // A power failure has destroyed the content of the log.
+    try directory.write(".parts/x-a", "")
+    #expect(try found() == ["x-a.part"])
+    try store.rollBack(name, to: nil)
+    #expect(try found().isEmpty && directory.names == ["notes.part"])
+  }
+
+  @Test("a stream whose recording cannot begin has no claim to a later file of that name")
+  func notBegun() throws {
+    try directory.write("x-a.part", "stranger")
+    #expect(throws: (any Error).self) { _ = try store.open(name, for: nil, at: 0, creating: true) }
+    #expect(try found().isEmpty)
+    #expect(try store.growth(of: name) == nil)
+    #expect(try directory.contents("x-a.part") == Array("stranger".utf8))
+  }
+
+  @Test("a recording that a server with tokens has left is found, unless the stream has a complete one")
+  func ofServer() throws {
+    try store.owners.record([UInt8](repeating: 1, count: 32), of: name, isBeginner: true)
+    try directory.write("x-a.part", "bytes")
+    try directory.write("x-a.txt", "complete")
+    #expect(try found().isEmpty)
+    try directory.write("notes.part", "stranger")
+    #expect(rename("\(directory.path)/x-a.txt", "\(directory.path)/away.txt") == 0)
+    #expect(try found() == ["x-a.part"])
+    #expect(try store.growth(of: name) == GrowthExtent(part: 1, length: 5))
+  }
+}
