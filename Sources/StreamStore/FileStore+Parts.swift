@@ -232,8 +232,10 @@ extension FileStore {
     unlinkat(directory, name.gaps, 0)
     var logLength: Int?
     do throws(SystemError) {
-      try noteGaps(name, part, after: previous, at: offset, missing)
+      // The line comes first. It proves that a record of gaps without a file is the store's. The file comes last,
+      // because it would otherwise lack its record.
       logLength = try parts.append(part, to: name.base)
+      try noteGaps(name, part, after: previous, at: offset, missing)
       let file = try createNext(name, beginning)
       try writeBeginning(beginning, file, name)
       syncLog(name)
@@ -307,6 +309,21 @@ extension FileStore {
   }
 
   // MARK: What an earlier server left
+
+  /// Removes the record of a next part that an earlier collector could not begin before it was killed. No one may
+  /// continue its stream, and the record would seem to belong to a missing recording.
+  ///
+  /// - Parameter file: any file of the directory.
+  private func removeLeftGaps(_ file: String) throws(SystemError) {
+    guard isCollected, file.hasSuffix(".gaps"), let name = StreamName(partialFile: "\(file.dropLast(5)).part"),
+      name.part > 1, let part = try parts.lines(of: name.base).current[name.part], part.end == nil, part.series == nil
+    else { return }
+    for file in [name.partial, part.file, name.sidecar, name.pendingSidecar] where try exists(file) { return }
+    // A recording that was moved away may have had holes.
+    let holes = GapRecord.holes(in: try gapText(name) ?? [])
+    guard holes.allSatisfy({ $0.upperBound <= part.firstReceived }) else { return }
+    try retryingInterrupts("remove \(file)") { unlinkat(directory, file, 0) }
+  }
 
   /// Records a recording that the disk could not finish now. Any thread.
   ///
@@ -439,6 +456,8 @@ extension FileStore {
     if let name = StreamName(hiddenGaps: file) {
       unlessEnded { if !isThere(name.pendingSidecar) { _ = unlinkat(directory, file, 0) } }
     }
+    // If this fails, only `sluice verify` notices the record.
+    try? removeLeftGaps(file)
     guard let name = StreamName(partialFile: file), try parts.lines(of: name.base).last?.isDiscarded != true,
       try !finishLeftSplit(name), try !leavesAlone(name)
     else { return nil }

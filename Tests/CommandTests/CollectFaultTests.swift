@@ -278,6 +278,34 @@ struct CollectFaultTests {
     #expect(rig.output.allSatisfy { !$0.contains("\"event\":\"refused\"") }, "\(rig.output)")
   }
 
+  @Test(
+    "a collector that is killed before a next part has a file leaves no record of the part's gaps after its next start",
+    arguments: [(".parts/x-a", "write"), ("x-a~2.gaps", "fdatasync")])
+  func killedBeforePart(_ file: String, _ call: String) throws {
+    let rig = try CollectRig(collectors: 1, ["--finish-after", "1s"])
+    let directory = rig.directories[0]
+    let content = Array("hello".utf8)
+    let lines = ["Upload-Complete: ?0", "Stream-ID: a"]
+    #expect(try rig.send(.log, "POST", "/x", owner: "alice", lines, content).status == 201)
+    try waitUntil("the recording is closed") { access("\(directory.path)/x-a.sidecar", F_OK) == 0 }
+    try rig.finish()
+    let arguments = ["collect", rig.broker.url, "--directory", directory.path, "--partition", "1/1"]
+    let killed = try sluice(arguments, killedIn: call, on: "\(directory.path)/\(file)")
+    try killed.lines.first("the collector to begin") { $0.text.hasPrefix("collecting ") }
+    let answer = try rig.send(.log, "POST", "/x", owner: "alice", lines + ["Stream-Offset: 5"], content)
+    let location = try #require(answer.location)
+    _ = try killed.wait()
+    #expect(!directory.names.contains("x-a~2.part"))
+    // No one continues the stream.
+    #expect(try rig.send(.log, "DELETE", location, owner: "alice", []).status == 204)
+    let next = try sluice(arguments)
+    try next.lines.first("the next collector to begin") { $0.text.hasPrefix("collecting ") }
+    try waitUntil("the record is gone") { !directory.names.contains("x-a~2.gaps") }
+    next.signal(SIGTERM)
+    #expect(try next.wait() == 0, "\(next.errors)")
+    #expect(directory.names.contains("x-a.bin"))
+  }
+
   @Test("a collector refuses an upload with a message that does not follow the one before it")
   func changedMessage() throws {
     let rig = try CollectRig(collectors: 1)

@@ -30,19 +30,20 @@ struct CollectedClaimsTests {
   @Test("a recording is found that has just begun, and a file of another program is not")
   func begun() throws {
     let stream = try #require(try store.open(name, for: nil, at: 0, creating: true))
-    try directory.write("notes.part", "stranger")
+    try directory.write("notes.part", Array("stranger".utf8))
     #expect(stream.isNew)
     #expect(try found() == ["x-a.part"])
     // A power failure has destroyed the content of the log.
-    try directory.write(".parts/x-a", "")
+    try directory.write(".parts/x-a", [])
     #expect(try found() == ["x-a.part"])
     try store.rollBack(name, to: nil)
-    #expect(try found().isEmpty && directory.names == ["notes.part"])
+    #expect(try found().isEmpty)
+    #expect(directory.names == ["notes.part"])
   }
 
   @Test("a stream whose recording cannot begin has no claim to a later file of that name")
   func notBegun() throws {
-    try directory.write("x-a.part", "stranger")
+    try directory.write("x-a.part", Array("stranger".utf8))
     #expect(throws: (any Error).self) { _ = try store.open(name, for: nil, at: 0, creating: true) }
     #expect(try found().isEmpty)
     #expect(try store.growth(of: name) == nil)
@@ -52,12 +53,34 @@ struct CollectedClaimsTests {
   @Test("a recording that a server with tokens has left is found, unless the stream has a complete one")
   func ofServer() throws {
     try store.owners.record([UInt8](repeating: 1, count: 32), of: name, isBeginner: true)
-    try directory.write("x-a.part", "bytes")
-    try directory.write("x-a.txt", "complete")
+    try directory.write("x-a.part", Array("bytes".utf8))
+    try directory.write("x-a.txt", Array("complete".utf8))
     #expect(try found().isEmpty)
-    try directory.write("notes.part", "stranger")
+    try directory.write("notes.part", Array("stranger".utf8))
     #expect(rename("\(directory.path)/x-a.txt", "\(directory.path)/away.txt") == 0)
     #expect(try found() == ["x-a.part"])
     #expect(try store.growth(of: name) == GrowthExtent(part: 1, length: 5))
+  }
+
+  @Test("the record of gaps of a next part that has no file is removed at a start, and no other record is")
+  func leftGaps() throws {
+    var (first, next) = (RecordingPart(file: "x-a.txt"), RecordingPart(file: "x-a~2.txt"))
+    (first.end, first.count) = (5, 5)
+    (next.number, next.start, next.firstReceived) = (2, 5, 5)
+    try store.parts.append(first, next, to: name.base)
+    let record = Array(GapRecord(offset: 5, length: 0, cause: .nextPart).jsonLine.utf8)
+    let hole = Array(GapRecord(offset: 7, length: 1, cause: .notReceived).jsonLine.utf8)
+    // No log names the second one.
+    for file in ["x-a~2.gaps", "x-b~2.gaps"] { try directory.write(file, record) }
+    #expect(try found().isEmpty)
+    #expect(!directory.exists("x-a~2.gaps") && directory.exists("x-b~2.gaps"))
+    // The recording was moved away after its end.
+    try directory.write("x-a~2.gaps", record + hole)
+    #expect(try found().isEmpty)
+    #expect(directory.exists("x-a~2.gaps"))
+    try directory.write("x-a~2.gaps", record)
+    try directory.write("x-a~2.txt", Array("bytes".utf8))
+    #expect(try found().isEmpty)
+    #expect(directory.exists("x-a~2.gaps"))
   }
 }
