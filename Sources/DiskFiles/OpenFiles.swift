@@ -272,7 +272,7 @@ extension SystemError {
   package var isShortage: Bool { [EMFILE, ENFILE, ENOMEM, EAGAIN, EINTR].contains(code) }
   package var isMissing: Bool { code == ENOENT }
   /// Whether a permission is missing, or something else is in the place of the file. An operator can change that.
-  package var isObstacle: Bool { [EACCES, EPERM, ENOTDIR].contains(code) || isSpecialFile }
+  package var isObstacle: Bool { [EACCES, EPERM, ENOTDIR].contains(code) || isSpecialFile || isForeignFile }
   /// Whether the written file is no longer the one with its name, or was changed by another process.
   package var isForeignChange: Bool { code == ESTALE }
 }

@@ -82,6 +82,14 @@ package enum RegularFile {
   /// Distinguishes this `EINVAL` from those of the kernel, which have other reasons.
   fileprivate static let specialFile = " (not a regular file)"
 
+  /// The error of a regular file that something else has put in the place of one of a server's files.
+  package static func foreign(_ name: String) -> SystemError {
+    SystemError(operation: "open \(name)\(foreignFile)", code: EEXIST)
+  }
+
+  /// Distinguishes this `EEXIST` from those of the kernel.
+  fileprivate static let foreignFile = " (a file that sluice has not written)"
+
   /// All bytes of an open file, from its position on.
   ///
   /// - Throws: ``SystemError``, `EOVERFLOW` if there are more than `limit` bytes.
@@ -179,6 +187,9 @@ extension SystemError {
   package var isSpecialFile: Bool {
     code == EISDIR || code == ELOOP || code == EINVAL && operation.hasSuffix(RegularFile.specialFile)
   }
+
+  /// Whether a regular file that no server has written is in the place of one of a server's files.
+  package var isForeignFile: Bool { code == EEXIST && operation.hasSuffix(RegularFile.foreignFile) }
 
   /// ``EventLoops/SystemError/reason``. It also names the file if that must be moved away.
   package var cause: String { isSpecialFile || code == EEXIST ? description : reason }

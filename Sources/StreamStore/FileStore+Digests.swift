@@ -168,9 +168,7 @@ extension FileStore {
       unlinkat(directory, name.newSidecar, 0)
       return false
     }
-    try retryingInterrupts("rename \(name.newSidecar)") {
-      renameat(directory, name.newSidecar, directory, name.sidecar)
-    }
+    try nameNewSidecar(of: name)
     unlinkat(directory, name.pendingSidecar, 0)
     settle(name)
     countRetained(name)

@@ -82,8 +82,7 @@ extension FileStore {
 
   /// Begins the first recording of a stream.
   private func beginFirst(_ name: StreamName, _ log: [RecordingPart]) throws(SystemError) -> StreamFile {
-    // It may be left from files that were removed or moved away, and would declare bytes of this one as holes.
-    unlinkat(directory, name.gaps, 0)
+    try clearCompanions(of: name)
     let file = try create(name)
     do throws(SystemError) {
       return try StreamFile(self, name, file, part: log.last, .new)
@@ -140,6 +139,7 @@ extension FileStore {
     }
     let stream = try StreamFile(self, name, growing, part: part, size: size)
     guard let text = try gapText(name) else { return stream }
+    guard GapRecord.isRecord(text) else { throw RegularFile.foreign(name.gaps) }
     let remainder = remainder(of: text, part, length: stream.length)
     if remainder.length < stream.length {
       // The server was killed before it stored a byte after the hole.

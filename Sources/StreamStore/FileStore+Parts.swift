@@ -226,10 +226,9 @@ extension FileStore {
       }
     }
     part.missingBefore = try missingBytes(before: part.start, of: name, after: previous)
-    name = nextName(after: name.recording(previous.number), beginning: beginning)
+    name = try nextName(after: name.recording(previous.number), beginning: beginning)
     (part.file, part.number) = (name.final, name.part)
-    // An earlier attempt may have left this file.
-    unlinkat(directory, name.gaps, 0)
+    try clearCompanions(of: name)
     var logLength: Int?
     do throws(SystemError) {
       // The line comes first. It proves that a record of gaps without a file is the store's. The file comes last,
@@ -341,6 +340,8 @@ extension FileStore {
         "Free space on the disk."
       } else if error.isForeignChange {
         "Restore the recording from a copy if something else has changed it. Otherwise check its file server."
+      } else if error.isSpecialFile || error.isForeignFile {
+        "Move what has that name to another directory."
       } else if error.code == EBADMSG {
         "Compare the recording with its source, and then remove \(name.pendingSidecar)."
       } else {

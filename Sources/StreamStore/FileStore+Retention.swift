@@ -248,11 +248,7 @@ extension FileStore {
     guard try unlessEnded({ () throws(SystemError) in try writeNew(sidecar, name) }) else { return }
     do throws(SystemError) {
       if durability != .none { try syncNew(name) }
-      try unlessEnded { () throws(SystemError) in
-        try retryingInterrupts("rename \(name.newSidecar)") {
-          renameat(directory, name.newSidecar, directory, name.sidecar)
-        }
-      }
+      try unlessEnded { () throws(SystemError) in try nameNewSidecar(of: name) }
     } catch {
       unlessEnded { _ = unlinkat(directory, name.newSidecar, 0) }
       throw error

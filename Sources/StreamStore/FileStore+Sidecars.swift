@@ -140,6 +140,8 @@ extension FileStore {
     let name = finishing.name
     let finished = Lock<[UInt8]?>(nil)
     let describing: DiskSync.Step = { [self] () throws(SystemError) in
+      // As with the final name, the recording does not end while something else has the name of its sidecar.
+      try checkSidecar(of: name)
       var sidecar = try describe(finishing)
       if finishing.ending != .file, name.finalExtension == ".wav",
         let head = try head(of: name), let corrected = head.finished(fileLength: finishing.size)

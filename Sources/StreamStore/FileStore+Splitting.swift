@@ -76,7 +76,7 @@ extension FileStore {
     (closed.file, closed.number, closed.end) = (name.final, name.part, end)
     if !name.streamID.isEmpty { closed.streamID = name.streamID }
     (closed.isSplit, closed.head) = (true, head.bytes)
-    let next = nextName(after: name, beginning: head.bytes)
+    let next = try nextName(after: name, beginning: head.bytes)
     var part = RecordingPart(file: next.final)
     (part.number, part.streamID, part.owner) = (next.part, closed.streamID, closed.owner)
     (part.start, part.firstReceived, part.headerLength) = (end, end, UInt64(head.bytes.count))
@@ -112,9 +112,8 @@ extension FileStore {
 
   /// Makes the file of a next part, which begins with `bytes`.
   private func beginFile(_ name: StreamName, _ bytes: [UInt8]) throws(SystemError) -> OpenFile {
+    try clearCompanions(of: name)
     let file = try createNext(name, bytes)
-    // An earlier attempt may have left this file.
-    unlinkat(directory, name.gaps, 0)
     try writeBeginning(bytes, file, name)
     return file
   }
@@ -141,12 +140,25 @@ extension FileStore {
   ///
   /// After a power failure, files of the stream may exist that its log has lost. They keep their names. A file that has
   /// no more than the beginning is what a server left that died before the log stated that the stream continues there.
-  func nextName(after name: StreamName, beginning bytes: [UInt8]) -> StreamName {
+  func nextName(after name: StreamName, beginning bytes: [UInt8]) throws(SystemError) -> StreamName {
     var next = name
     repeat {
       next.part += 1
-    } while next.part < RecordingPart.largestNumber && (isThere(next.final) || hasContent(next, beyond: bytes))
+    } while try isTaken(next, beginning: bytes)
     return next
+  }
+
+  /// Whether something else has one of the names of a next part's files. There is no part after the last one.
+  private func isTaken(_ name: StreamName, beginning bytes: [UInt8]) throws(SystemError) -> Bool {
+    guard name.part < RecordingPart.largestNumber else { return false }
+    if isThere(name.final) || hasContent(name, beyond: bytes) { return true }
+    do throws(SystemError) {
+      try checkCompanions(of: name)
+      return false
+    } catch {
+      if error.isObstacle { return true }
+      throw error
+    }
   }
 
   /// Whether an unfinished file of that name exists which is not a beginning of `bytes`. Also true if the file cannot

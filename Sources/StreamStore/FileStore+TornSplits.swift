@@ -159,8 +159,8 @@ extension FileStore {
   func beginAgain(_ name: StreamName, _ log: [RecordingPart]) throws(SystemError) -> StreamFile? {
     guard let head = splitHead(name, log), let last = log.last else { return nil }
     let name = name.withExtension(last.finalExtension)
+    try clearCompanions(of: name)
     let file = try create(name)
-    unlinkat(directory, name.gaps, 0)
     try writeBeginning(head, file, name)
     return try StreamFile(self, name, file, part: last, size: UInt64(head.count))
   }

@@ -132,6 +132,12 @@ package struct GapRecord: Equatable, Sendable {
     }
   }
 
+  /// Whether a server may have written a text, of which the last line may be incomplete.
+  static func isRecord(_ text: [UInt8]) -> Bool {
+    let lines = text.split(separator: Octet.lineFeed, omittingEmptySubsequences: false)
+    return lines.dropLast().allSatisfy { $0.isEmpty || Line($0) != nil } && lines.suffix(1).allSatisfy(Line.mayBegin)
+  }
+
   /// The stream offsets of all holes.
   static func holes(in text: [UInt8]) -> [Range<UInt64>] {
     text.split(separator: Octet.lineFeed).compactMap { text in
@@ -172,6 +178,9 @@ package struct GapRecord: Equatable, Sendable {
       guard text[position...].suffix(2).elementsEqual(Self.ending) else { return nil }
       cause = nil
     }
+
+    /// Whether a line may begin with a text, or with the beginning of this text.
+    static func mayBegin(with text: ArraySlice<UInt8>) -> Bool { zip(text, offsetKey).allSatisfy(==) }
 
     private static func skip(_ key: [UInt8], _ text: ArraySlice<UInt8>, _ position: inout Int) -> Bool {
       guard text.endIndex - position >= key.count else { return false }
