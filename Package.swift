@@ -125,7 +125,7 @@ let modules: [Target] =
     imports: [
       "DiskFiles", "EventLoops", "HTTPMessages", "HTTPServer", "JetStream", "LogServing", "ResumableUploads",
       "StreamServing", "StreamStore",
-    ], testsImport: ["NetworkTesting"])
+    ], testsImport: ["NetworkTesting", "Recordings"])
   + module(
     "UploadServer",
     imports: [

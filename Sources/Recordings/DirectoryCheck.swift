@@ -19,7 +19,8 @@ struct RecordingFiles {
   var extensions: Set<String> = []
   /// The size of the recording's file, in bytes.
   var size: UInt64 = 0
-  /// Whether a server uses the directory, or an upload's record names the recording, or may name it.
+  /// Whether a server uses the directory, or an upload's record or a collector's checkpoint names the recording, or may
+  /// name it.
   var isCaredFor = false
 
   private static let own: Set = [".part", ".gaps", RecordingSidecar.fileExtension]
@@ -271,10 +272,7 @@ struct DirectoryCheck {
     for base in files.keys.sorted() {
       guard var recording = files[base] else { continue }
       // A later recording of a stream has the name of the first one, plus a tilde and a number.
-      let first = base.prefix { $0 != "~" }
-      if uploads.unreadable != nil || uploads.streams.contains(where: { first.hasSuffix("-" + $0) }) {
-        recording.isCaredFor = true
-      }
+      if needsUploads, uploads.mayContinue(base.prefix { $0 != "~" }) { recording.isCaredFor = true }
       entries.append(.recording(recording))
       byteCount += recording.size
     }
@@ -336,6 +334,7 @@ extension SystemError {
   fileprivate var obstacle: String {
     switch code {
     case EINVAL: "it is not a regular file"
+    case EBADMSG: "it is damaged"
     case EOVERFLOW: "it is too large"
     default: reason
     }

@@ -1,4 +1,4 @@
-// Traces of a server in its directory that show which unfinished recordings will be continued.
+// Traces of a server or a collector in its directory that show which unfinished recordings will be continued.
 
 internal import DiskFiles
 internal import EventLoops
@@ -22,17 +22,46 @@ enum ServerTraces {
     }
   }
 
-  /// What the records of unfinished uploads state.
+  /// What the records of unfinished uploads, and a collector's checkpoint, state.
   struct Uploads {
     /// The `Stream-ID`s. The names of a stream's files contain its ID.
-    var streams: [String] = []
+    var ids: Set<String> = []
+    /// The names of other streams' files, without part and extension.
+    var bases: Set<String> = []
     /// The first file or directory that cannot be read, relative to the directory. It may belong to any stream. Nil if
     /// there is none.
     var unreadable: (path: String, code: Int32)?
+
+    /// Whether an upload continues a stream, or may continue it.
+    ///
+    /// - Parameter base: the name of the stream's files, without part and extension.
+    func mayContinue(_ base: Substring) -> Bool {
+      if unreadable != nil || bases.contains(String(base)) { return true }
+      // An ID may contain hyphens, too.
+      return base.indices.contains { base[$0] == "-" && ids.contains(String(base[base.index(after: $0)...])) }
+    }
   }
 
-  /// Reads the records of uploads, except those that the server removes in the meantime.
+  /// Reads the records of uploads, except those that the server removes in the meantime, and a collector's checkpoint.
   static func uploads(in directory: String) -> Uploads {
+    var uploads = records(in: directory)
+    let checkpoint = CollectedStreams.fileName
+    func failed(_ code: Int32) { if uploads.unreadable == nil { uploads.unreadable = (checkpoint, code) } }
+    do throws(SystemError) {
+      let text = try RegularFile.contents(of: directory + checkpoint, limit: RegularFile.maximumLogSize)
+      if let collected = CollectedStreams(parsing: String(decoding: text, as: UTF8.self)) {
+        uploads.ids.formUnion(collected.ids)
+        uploads.bases = collected.bases
+      } else {
+        failed(EBADMSG)
+      }
+    } catch {
+      if !error.isMissing { failed(error.code) }
+    }
+    return uploads
+  }
+
+  private static func records(in directory: String) -> Uploads {
     var uploads = Uploads()
     func failed(_ path: String, _ code: Int32) {
       if code != ENOENT, uploads.unreadable == nil { uploads.unreadable = (path, code) }
@@ -65,7 +94,7 @@ enum ServerTraces {
       guard let record = UploadRecord(parsing: String(decoding: text, as: UTF8.self)), record.response == nil,
         record.deactivation == nil, let id = record.fields["stream-id"]
       else { continue }
-      uploads.streams.append(id)
+      uploads.ids.insert(id)
     }
   }
 }

@@ -3,6 +3,7 @@
 package import DiskFiles
 internal import EventLoops
 internal import Glibc
+internal import Recordings
 package import StreamServing
 internal import Synchronization
 
@@ -11,7 +12,7 @@ package final class FileStore: Sendable {
   /// Begins with a dot, unlike the names of streams.
   private static let lockName = ".sluice.lock"
   /// The checkpoint of a collector in its directory: the position in the log up to which the recordings are complete.
-  package static let checkpointName = ".collected"
+  package static let checkpointName = CollectedStreams.fileName
 
   /// The store's directory, for callers that keep other files beside the streams.
   package let directory: Int32

@@ -52,6 +52,25 @@ struct CollectCheckpointTests {
     #expect(try rig.directories[0].contents("x-a.bin") == Array("hello".utf8))
   }
 
+  @Test("verify accepts the recording of an open upload after its collector has stopped, if the checkpoint is whole")
+  func verified() throws {
+    let rig = try CollectRig(collectors: 1)
+    let directory = rig.directories[0]
+    let lines = ["Upload-Complete: ?0", "Stream-ID: a"]
+    #expect(try rig.send(.log, "POST", "/x", owner: "alice", lines, Array("hello".utf8)).status == 201)
+    try rig.finish()
+    let verification = try sluice(["verify", directory.path])
+    #expect(try verification.wait() == 0)
+    #expect(
+      verification.output.count == 1 && verification.output[0].contains("x-a.part\": unfinished"),
+      "\(verification.output)")
+    _ = try directory.write(".collected", "nonsense\n")
+    let damaged = try sluice(["verify", directory.path])
+    #expect(try damaged.wait() == 4)
+    let isReported = damaged.output.contains { $0.contains(".collected\": unreadable") }
+    #expect(isReported && damaged.output.allSatisfy { !$0.contains("torn") }, "\(damaged.output)")
+  }
+
   @Test("a collector forgets the recordings of its checkpoint that do not exist when it starts")
   func missing() throws {
     let (broker, directory) = (try TestBroker(), try TemporaryDirectory())

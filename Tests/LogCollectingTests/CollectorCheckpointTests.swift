@@ -1,6 +1,7 @@
 // The next collector reads the checkpoint that a collector has written, and accepts no other text.
 
 import PropertyTesting
+import Recordings
 import StreamServing
 import Testing
 
@@ -43,6 +44,15 @@ struct CollectorCheckpointTests {
     var random = seed.generator
     let checkpoint = Self.checkpoint(&random)
     #expect(CollectorCheckpoint(parsing: try #require(checkpoint.text)) == checkpoint)
+  }
+
+  @Test("`sluice verify` finds the streams of a written checkpoint that will be continued", arguments: Seed.several(50))
+  func continued(_ seed: Seed) throws {
+    var random = seed.generator
+    let checkpoint = Self.checkpoint(&random)
+    let found = try #require(CollectedStreams(parsing: try #require(checkpoint.text)))
+    #expect(found.ids == Set(checkpoint.uploads.filter { $0.phase == .open }.map(\.origin.streamID)))
+    #expect(found.bases == Set(checkpoint.omissions.map(\.base)))
   }
 
   @Test("a text without a line or a part of a line is not a checkpoint", arguments: Seed.several(10))

@@ -304,6 +304,36 @@ struct VerificationTests {
     #expect(try directory.verify().found == [".uploads/0.upload": .unreadable, "x-y.part": .unfinished])
   }
 
+  /// The checkpoint of a collector with an open upload, a refused one, and a stream whose messages wait.
+  private static let checkpoint = [
+    "collect=1, stream=\"sluice\", created=\"\", partition=\"1/1\", sequence=9, mark=\"\"",
+    "upload=\"0\", path=%\"/x\", stream=\"a-b\", start=0, live, from=0, offset=5, owns, phase=open",
+    "upload=\"1\", path=%\"/x\", stream=\"refused\", start=0, live, from=0, offset=5, owns, phase=refused",
+    "file=\"x-a-b\", part=1, length=5", "omitted=\"x-waits\", from=3", "end=5",
+  ]
+
+  @Test("a .part is unfinished if a collector's checkpoint has an open upload of its stream, or its messages wait")
+  func collected() throws {
+    let directory = try Directory()
+    for name in ["x-a-b", "x-a-b~2", "x-b-a", "x-waits~3", "x-refused"] { try directory.write("\(name).part") }
+    try directory.write(".collected", Array(Self.checkpoint.map { $0 + "\n" }.joined().utf8))
+    #expect(
+      try directory.verify().found == [
+        "x-a-b.part": .unfinished, "x-a-b~2.part": .unfinished, "x-b-a.part": .torn, "x-waits~3.part": .unfinished,
+        "x-refused.part": .torn,
+      ])
+  }
+
+  @Test("a damaged checkpoint of a collector is a problem, and no .part is torn", arguments: 0...checkpoint.count)
+  func damagedCheckpoint(_ missing: Int) throws {
+    let directory = try Directory()
+    var lines = Self.checkpoint
+    if missing < lines.count { lines.remove(at: missing) } else { lines[1] = "\u{FFFD}" }
+    try directory.write("x-a.part")
+    try directory.write(".collected", Array(lines.map { $0 + "\n" }.joined().utf8))
+    #expect(try directory.verify().found == [".collected": .unreadable, "x-a.part": .unfinished])
+  }
+
   @Test(
     "a .part is unfinished if a server uses its own directory, and torn if one uses another", arguments: ["", "in/"])
   func served(_ served: String) throws {
