@@ -24,8 +24,23 @@ extension FileStore {
   ///
   /// - Throws: as ``clearCompanions(of:)``.
   func checkCompanions(of name: StreamName) throws(SystemError) {
-    if let text = try companion(name.gaps), !GapRecord.isRecord(text) { throw RegularFile.foreign(name.gaps) }
+    try checkGaps(of: name)
     try checkSidecar(of: name)
+  }
+
+  /// Removes the record of gaps of a recording that was removed, and nothing else that has its name.
+  func removeGaps(of name: StreamName) throws(SystemError) {
+    do throws(SystemError) {
+      try checkGaps(of: name)
+    } catch {
+      if error.isSpecialFile || error.isForeignFile { return }
+      throw error
+    }
+    _ = try FileRemoval.remove(name.gaps, in: directory)
+  }
+
+  private func checkGaps(of name: StreamName) throws(SystemError) {
+    if let text = try companion(name.gaps), !GapRecord.isRecord(text) { throw RegularFile.foreign(name.gaps) }
   }
 
   /// Checks that the name of a recording's sidecar is free, or belongs to a sidecar for a recording of that name.

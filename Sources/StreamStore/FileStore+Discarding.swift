@@ -216,7 +216,8 @@ extension FileStore {
   func removeGrowing(_ name: StreamName) throws(SystemError) -> Bool {
     guard try FileRemoval.remove(name.partial, in: directory) else { return false }
     accounts?.remove(name)
-    for file in [name.gaps, name.newSidecar, name.pendingSidecar] { _ = try FileRemoval.remove(file, in: directory) }
+    try removeGaps(of: name)
+    for file in [name.newSidecar, name.pendingSidecar] { _ = try FileRemoval.remove(file, in: directory) }
     refusals.forgetAll(name)
     return true
   }

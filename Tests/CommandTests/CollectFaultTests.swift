@@ -175,7 +175,8 @@ struct CollectFaultTests {
     let content = Array("hello".utf8)
     var places: [(obstacle: Obstacle, base: String, file: String)] = []
     for obstacle in Obstacle.allCases {
-      for (folder, ending) in [("", ".part"), (".parts/", ""), (".owners/", ""), ("", ".bin")] {
+      let files = [("", ".part"), (".parts/", ""), (".owners/", ""), ("", ".bin"), ("", ".gaps"), ("", ".sidecar")]
+      for (folder, ending) in files {
         let id = "s\(places.count)"
         places.append((obstacle, "x-\(id)", "\(folder)x-\(id)\(ending)"))
         try #require(obstacle.make("\(directory.path)/\(folder)x-\(id)\(ending)"))
@@ -193,6 +194,29 @@ struct CollectFaultTests {
       try waitUntil("\(base) is stored without the \(obstacle)") {
         (try? directory.contents("\(base).bin")) == content
       }
+    }
+    try rig.finish()
+    #expect(rig.output.allSatisfy { !$0.contains("\"event\":\"refused\"") }, "\(rig.output)")
+  }
+
+  @Test("an upload waits while another program's file has the name of its gaps or its sidecar, and that file stays")
+  func otherFiles() throws {
+    let rig = try CollectRig(collectors: 1)
+    let directory = rig.directories[0]
+    let content = Array("hello".utf8)
+    let files = ["x-a.gaps", "x-b.sidecar"]
+    for file in files {
+      _ = try directory.write(file, "stranger")
+      let lines = ["Upload-Complete: ?1", "Stream-ID: \(file.dropFirst(2).prefix(1))"]
+      #expect(try rig.send(.log, "POST", "/x", owner: "alice", lines, content).status == 201)
+    }
+    for file in files {
+      try rig.collectors[0].lines.first("the report of \(file)") { $0.text.contains(".part waits: open \(file)") }
+      #expect(try directory.contents(file) == Array("stranger".utf8))
+      #expect(unlink("\(directory.path)/\(file)") == 0)
+    }
+    for base in ["x-a", "x-b"] {
+      try waitUntil("\(base) is stored") { (try? directory.contents("\(base).bin")) == content }
     }
     try rig.finish()
     #expect(rig.output.allSatisfy { !$0.contains("\"event\":\"refused\"") }, "\(rig.output)")

@@ -10,7 +10,9 @@ import Testing
 @Suite("Left files with the name of the next part")
 struct LeftoverPartTests {
   /// What is left with that name.
-  enum Left: CaseIterable, Sendable { case nothing, empty, halfHeader, header, content, complete, link }
+  enum Left: CaseIterable, Sendable {
+    case nothing, empty, halfHeader, header, content, complete, link, gaps, foreignGaps, foreignSidecar
+  }
 
   @Test(
     "a closed stream continues in a next part, and no byte of a leftover file is lost", arguments: Left.allCases,
@@ -39,6 +41,10 @@ struct LeftoverPartTests {
     case .content: try directory.write("k-a~2.part", content)
     case .complete: try directory.write("k-a~2.wav", content)
     case .link: try #require(symlink("/etc/hostname", directory.path + "/k-a~2.part") == 0)
+    case .gaps:
+      try directory.write("k-a~2.gaps", Array("{\"offset\":0,\"length\":9,\"cause\":\"not-received\"}\n".utf8))
+    case .foreignGaps: try directory.write("k-a~2.gaps", content)
+    case .foreignSidecar: try directory.write("k-a~2.sidecar", content)
     }
     let next = try server()
     let other = try next.connect()
@@ -50,12 +56,14 @@ struct LeftoverPartTests {
     try other.send("0\r\n\r\n")
     let answer = try other.final().answer
     #expect(answer.status == 201 && answer["stream-missing"] ?? "0" == "0", "\(answer)")
-    let isKept = [Left.content, .complete, .link].contains(left)
+    let isKept = [Left.content, .complete, .link, .foreignGaps, .foreignSidecar].contains(left)
     let rest = try directory.contents(isKept ? "k-a~3.wav" : "k-a~2.wav").dropFirst(head.bytes.count)
     #expect(rest.elementsEqual(stream[split...]))
     switch left {
     case .content: #expect(try directory.contents("k-a~2.part") == content)
     case .complete: #expect(try directory.contents("k-a~2.wav") == content)
+    case .foreignGaps: #expect(try directory.contents("k-a~2.gaps") == content)
+    case .foreignSidecar: #expect(try directory.contents("k-a~2.sidecar") == content)
     case .link: #expect(try Command.run("test", ["-L", directory.path + "/k-a~2.part"]) == 0)
     default: break
     }

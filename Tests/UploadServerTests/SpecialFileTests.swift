@@ -51,7 +51,7 @@ struct SpecialFileTests {
     }
 
     /// Whether a request of the test requires the file, and is refused without it.
-    var isRequired: Bool { [.log, .gaps, .part, .complete, .newSidecar].contains(self) }
+    var isRequired: Bool { [.log, .gaps, .part, .complete, .newSidecar, .sidecar].contains(self) }
   }
 
   @Test(

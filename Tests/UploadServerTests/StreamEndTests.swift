@@ -42,7 +42,7 @@ struct StreamEndTests {
     }
   }
 
-  /// What has the final name of a recording.
+  /// What has the final name of a recording, or that of its sidecar.
   enum Foreign: CaseIterable, Sendable {
     case file, folder, fifo, link
 
@@ -57,9 +57,13 @@ struct StreamEndTests {
   }
 
   @Test(
-    "the log and the response name what has the final name of a recording, which is complete when that is gone",
-    arguments: Foreign.allCases, [false, true])
-  func foreignName(_ foreign: Foreign, isPlain: Bool) throws {
+    "the log and the response name what has a name of a recording that ends, which is complete when that is gone",
+    arguments: Foreign.allCases, ["t-a.txt", "t-a.sidecar"])
+  func foreignName(_ foreign: Foreign, _ file: String) throws {
+    for isPlain in [false, true] { try end(foreign, file, isPlain: isPlain) }
+  }
+
+  private func end(_ foreign: Foreign, _ file: String, isPlain: Bool) throws {
     let test = try TestServer()
     let location = isPlain ? "" : try test.create("/t.txt", ["Stream-ID: a"])
     if isPlain { try test.plain(id: "a", Array("abc".utf8)) } else { try test.append(location, at: 0, "abc") }
@@ -69,13 +73,13 @@ struct StreamEndTests {
       try client.patch(location, at: offset, completes: true, body: body)
       return try client.final().answer
     }
-    let path = test.directory.path + "/t-a.txt"
+    let path = "\(test.directory.path)/\(file)"
     try #require(foreign.make(path))
     let refused = try complete(at: 3, "def")
     #expect(refused.status == 500 && refused["retry-after"] != nil, "\(refused)")
-    #expect(refused.body.contains("t-a.txt"), "\(refused)")
+    #expect(refused.body.contains(file), "\(refused)")
     let report = try test.events.first("the report") { $0.status == 500 }
-    #expect(report.reason?.contains("t-a.txt") == true, "\(report)")
+    #expect(report.reason?.contains(file) == true, "\(report)")
     try #require((foreign == .folder ? rmdir(path) : unlink(path)) == 0)
     let done = try isPlain ? complete(at: 3, "def") : complete(at: 6, "")
     #expect(done.status == (isPlain ? 200 : 201), "\(done)")
