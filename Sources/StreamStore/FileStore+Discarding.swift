@@ -178,8 +178,9 @@ extension FileStore {
       guard try FileRemoval.remove(name.partial, in: directory) else { return false }
     }
     guard try FileRemoval.remove(name.final, in: directory) else { return false }
+    try removeGaps(of: name)
     // The sidecar comes last, because the recording is found by it.
-    for file in [name.gaps, name.newSidecar, name.pendingSidecar, name.sidecar] {
+    for file in [name.newSidecar, name.pendingSidecar, name.sidecar] {
       _ = try FileRemoval.remove(file, in: directory)
     }
     accounts?.remove(name)

@@ -115,6 +115,23 @@ struct CompanionFileTests {
   }
 
   @Test(
+    "the removal of a cancelled upload leaves another program's file with the name of its gaps",
+    arguments: [Stranger.file, .otherSidecar])
+  func cancelled(_ stranger: Stranger) throws {
+    let test = try TestServer()
+    let location = try test.create("/t.txt", ["Stream-ID: a"])
+    try test.append(location, at: 0, "abc")
+    let path = "\(test.directory.path)/t-a.gaps"
+    try stranger.make(path)
+    let before = Self.state(path)
+    let client = try test.connect()
+    try client.request("DELETE", location)
+    #expect(try client.final().answer.status == 204)
+    #expect(!test.directory.exists("t-a.part"))
+    #expect(!before.isEmpty && Self.state(path) == before)
+  }
+
+  @Test(
     "a sidecar replaces nothing that got its name while its digests were computed, and follows later",
     arguments: Stranger.allCases)
   func digests(_ stranger: Stranger) throws {
