@@ -48,6 +48,8 @@ extension FileStore {
   /// - Throws: as ``clearCompanions(of:)``.
   func checkSidecar(of name: StreamName) throws(SystemError) {
     guard hasSidecars, let text = try companion(name.sidecar) else { return }
+    // A power failure may leave zeros.
+    if text.allSatisfy({ $0 == 0 }) { return }
     guard let sidecar = try? RecordingSidecar(parsing: text), RecordingSidecar.name(for: sidecar.file) == name.sidecar
     else { throw RegularFile.foreign(name.sidecar) }
   }

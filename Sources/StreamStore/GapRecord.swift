@@ -132,9 +132,11 @@ package struct GapRecord: Equatable, Sendable {
     }
   }
 
-  /// Whether a server may have written a text, of which the last line may be incomplete.
+  /// Whether a server may have written a text, of which the last line may be incomplete. A power failure may have put
+  /// zeros in the place of the end.
   static func isRecord(_ text: [UInt8]) -> Bool {
-    let lines = text.split(separator: Octet.lineFeed, omittingEmptySubsequences: false)
+    let end = text.lastIndex { $0 != 0 }.map { $0 + 1 } ?? 0
+    let lines = text[..<end].split(separator: Octet.lineFeed, omittingEmptySubsequences: false)
     return lines.dropLast().allSatisfy { $0.isEmpty || Line($0) != nil } && lines.suffix(1).allSatisfy(Line.mayBegin)
   }
 

@@ -8,12 +8,12 @@ internal import JSONLines
 ///
 /// A reader that disappears does not end the process. Output that cannot be written is dropped.
 final class Console: Sendable {
-  static let shared = Console()
+  static let shared: Console = Console()
 
-  private let people = OutputWriter(descriptor: STDERR_FILENO) { count in
+  private let people: OutputWriter = OutputWriter(descriptor: STDERR_FILENO) { count in
     "sluice: dropped \(count) line\(count == 1 ? "" : "s") of this output, because no program read it or its disk was full"
   }
-  private let programs = OutputWriter(descriptor: STDOUT_FILENO) { count in
+  private let programs: OutputWriter = OutputWriter(descriptor: STDOUT_FILENO) { count in
     var line = JSONLine(event: "output-dropped")
     line.add("lines", count)
     line.add("time", WallClock.now.iso8601)

@@ -50,7 +50,8 @@ struct CollectorCheckpointTests {
   func continued(_ seed: Seed) throws {
     var random = seed.generator
     let checkpoint = Self.checkpoint(&random)
-    let found = try #require(CollectedStreams(parsing: try #require(checkpoint.text)))
+    let text = try #require(checkpoint.text)
+    let found = try #require(CollectedStreams(parsing: text))
     #expect(found.ids == Set(checkpoint.uploads.filter { $0.phase == .open }.map(\.origin.streamID)))
     #expect(found.bases == Set(checkpoint.omissions.map(\.base)))
   }

@@ -48,6 +48,23 @@ struct CompanionFileTests {
   }
 
   @Test(
+    "what a power failure has left of a server's own files is replaced",
+    arguments: ["", "\0\0\0", "{\"offset\":3,\"length\":4,\"cause\":\"not-received\"}\n\0\0", "{\"off\0\0"])
+  func torn(text: String) throws {
+    for file in ["t-a.gaps", "t-a.sidecar"] where file == "t-a.gaps" || text.utf8.allSatisfy({ $0 == 0 }) {
+      let test = try TestServer()
+      try test.directory.write(file, Array(text.utf8))
+      let stored = try RawClient.sendPlain(test, id: "a", "abc")
+      #expect(stored.status == 201, "\(file): \(stored)")
+      #expect(try test.directory.text("t-a.txt") == "abc")
+      #expect(!test.directory.exists("t-a.gaps"))
+      try waitUntil("the sidecar is written") {
+        (try? test.directory.text("t-a.sidecar").contains("t-a.txt")) ?? false
+      }
+    }
+  }
+
+  @Test(
     "a recording does not begin while something else has the name of its gaps or its sidecar, and that stays",
     arguments: Stranger.allCases, ["t-a.gaps", "t-a.sidecar"])
   func beginning(_ stranger: Stranger, _ file: String) throws {

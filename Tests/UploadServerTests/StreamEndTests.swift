@@ -48,11 +48,18 @@ struct StreamEndTests {
 
     func make(_ path: String) -> Bool {
       switch self {
-      case .file: mknod(path, S_IFREG | 0o600, 0) == 0
+      case .file: makeFile(path)
       case .folder: mkdir(path, 0o700) == 0
       case .fifo: mkfifo(path, 0o600) == 0
       case .link: symlink("nowhere", path) == 0
       }
+    }
+
+    /// An empty one could be what a power failure has left of a server's own file.
+    private func makeFile(_ path: String) -> Bool {
+      let descriptor = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0o600)
+      defer { close(descriptor) }
+      return write(descriptor, "x", 1) == 1
     }
   }
 

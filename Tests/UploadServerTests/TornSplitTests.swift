@@ -312,7 +312,7 @@ struct TornSplitTests {
   func nameOfNext() async {
     await #expect(processExitsWith: .success) {
       let directory = TemporaryDirectory()
-      let (store, name, stream) = try TornSplitTests.grown(in: directory)
+      let (store, _, stream) = try TornSplitTests.grown(in: directory)
       let loop = try EventLoop()
       sync_gate_close()
       store.synchronize(stream, loop: loop) { _ in loop.stop() }
