@@ -14,7 +14,11 @@ struct FullOutputTests {
     let directory = try TemporaryDirectory()
     let failures = try EventLog<Int32>()
     let disk = try Disk(directory)
-    let writer = OutputWriter(descriptor: disk.output) { "dropped \($0)" } onFailure: { failures.append($0) }
+    let writer = OutputWriter(descriptor: disk.output) {
+      "dropped \($0)"
+    } onFailure: {
+      failures.append($0)
+    }
     try writer.begin()
     func write(_ line: String) -> Bool {
       writer.update { $0.append(line: line) }

@@ -44,12 +44,15 @@ struct CompanionFileTests {
   private static func state(_ path: String) -> [Int] {
     var status = stat()
     guard lstat(path, &status) == 0 else { return [] }
-    return [Int(status.st_ino), Int(status.st_mode), Int(status.st_size), status.st_mtim.tv_sec, status.st_mtim.tv_nsec]
+    let time = status.st_mtim
+    return [Int(status.st_ino), Int(status.st_mode), Int(status.st_size), time.tv_sec, time.tv_nsec]
   }
 
   @Test(
     "what a power failure has left of a server's own files is replaced",
-    arguments: ["", "\0\0\0", "{\"offset\":3,\"length\":4,\"cause\":\"not-received\"}\n\0\0", "{\"off\0\0"])
+    arguments: [
+      "", "\0\0\0", "{\"offset\":3,\"length\":4,\"cause\":\"not-received\"}\n\0\0", "{\"off\0\0",
+    ])
   func torn(text: String) throws {
     for file in ["t-a.gaps", "t-a.sidecar"] where file == "t-a.gaps" || text.utf8.allSatisfy({ $0 == 0 }) {
       let test = try TestServer()
