@@ -36,7 +36,7 @@ extension UploadResource {
     let reason = "the stored bytes of the upload cannot be read now: \(error)"
     if transfer == nil { resources.emit(ServerEvent(.warning, reason: reason)) }
     content.abort(reason)
-    postpone(503, reason, takeWaiting())
+    postpone(503, reason)
   }
 
   /// Whether the growing file is unchanged. Then an earlier one has only received its final name, and can be found by
@@ -212,14 +212,14 @@ extension UploadResource {
     case .refused(.contradicted): contradicted(response)
     case .refused(.early):
       countKept()
-      postpone(503, reason, takeWaiting())
+      postpone(503, reason)
     case .notEnded(let error): endRefused(error)
     case .later:
       countKept()
       let reason = reason.isEmpty ? "not now" : reason
       let refusal = UploadRefusal.handlerNotReady(status: response.status, reason: reason)
       if content.isRefusedByDisk, undoesCreation(transfer, refusal) { return }
-      postpone(response.status, reason, takeWaiting())
+      postpone(response.status, reason)
     case .processed(let isTold):
       countKept()
       let waiting = takeWaiting()
@@ -331,12 +331,8 @@ extension UploadResource {
   }
 
   /// The upload cannot be processed now, and stays where it is.
-  func postpone(_ status: Int, _ reason: String) {
-    content.park()
-    postpone(status, reason, takeWaiting())
-  }
-
-  private func postpone(_ status: Int, _ reason: String, _ waiting: UploadTransfer?) {
+  private func postpone(_ status: Int, _ reason: String) {
+    let waiting = takeWaiting()
     ledger.state.processingPostponed()
     release()
     wasInterrupted = true

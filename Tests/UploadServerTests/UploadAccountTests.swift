@@ -87,8 +87,10 @@ struct UploadAccountTests {
     }
   }
 
-  @Test("an upload at an exhausted quota makes the server detect each time that another program has removed a file")
-  func removedFiles() throws {
+  @Test(
+    "an upload at an exhausted quota makes the server detect each time that another program has removed a file",
+    arguments: [false, true])
+  func removedFiles(isInterrupted: Bool) throws {
     let test = try TestServer {
       $0.uploads.quota = 3
       $0.uploads.parkDelay = .milliseconds(1)
@@ -96,14 +98,23 @@ struct UploadAccountTests {
     var location = try test.create()
     for round in 0..<2 {
       let client = try test.connect()
-      try client.patch(location, at: 0, body: "abc")
-      #expect(try client.final().answer.status == 204)
-      try client.request("POST", "/r\(round)", ["Upload-Complete: ?0"], body: "")
-      #expect(try client.final().answer.status == 507)
+      if isInterrupted {
+        try client.patch(location, at: 0, body: nil, chunked: true)
+        try client.sendChunk("abc")
+        try client.awaitProgress(3)
+        client.disconnect()
+        _ = try test.events.wait(.interrupted, count: round + 1)
+      } else {
+        try client.patch(location, at: 0, body: "abc")
+        #expect(try client.final().answer.status == 204)
+      }
+      let other = try test.connect()
+      try other.request("POST", "/r\(round)", ["Upload-Complete: ?0"], body: "")
+      #expect(try other.final().answer.status == 507)
       unlink(test.directory.path + "/" + test.onlyFile)
       try waitUntil("there is room") {
-        try client.request("POST", "/r\(round)", ["Upload-Complete: ?0"], body: "")
-        let answer = try client.final().answer
+        try other.request("POST", "/r\(round)", ["Upload-Complete: ?0"], body: "")
+        let answer = try other.final().answer
         location = answer["location"] ?? location
         return answer.status == 201
       }
