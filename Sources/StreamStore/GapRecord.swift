@@ -133,11 +133,12 @@ package struct GapRecord: Equatable, Sendable {
   }
 
   /// Whether a server may have written a text, of which the last line may be incomplete. A power failure may have put
-  /// zeros in the place of the end.
+  /// zeros in the place of any bytes.
   static func isRecord(_ text: [UInt8]) -> Bool {
     let end = text.lastIndex { $0 != 0 }.map { $0 + 1 } ?? 0
     let lines = text[..<end].split(separator: Octet.lineFeed, omittingEmptySubsequences: false)
-    return lines.dropLast().allSatisfy { $0.isEmpty || Line($0) != nil } && lines.suffix(1).allSatisfy(Line.mayBegin)
+    return lines.dropLast().allSatisfy { Line($0) != nil || Line.isRemainder($0) }
+      && lines.suffix(1).allSatisfy { Line.mayBegin(with: $0) || Line.isRemainder($0) }
   }
 
   /// The stream offsets of all holes.
@@ -183,6 +184,15 @@ package struct GapRecord: Equatable, Sendable {
 
     /// Whether a line may begin with a text, or with the beginning of this text.
     static func mayBegin(with text: ArraySlice<UInt8>) -> Bool { zip(text, offsetKey).allSatisfy(==) }
+
+    /// Whether zeros have replaced a part of a line or all of it.
+    static func isRemainder(_ text: ArraySlice<UInt8>) -> Bool {
+      text.isEmpty || text.contains(0) && text.allSatisfy { $0 == 0 || Self.octets.contains($0) }
+    }
+
+    /// Those of all lines.
+    private static let octets = Set(
+      Cause.allCases.reduce("0123456789") { $0 + GapRecord(offset: 0, length: 0, cause: $1).jsonLine }.utf8)
 
     private static func skip(_ key: [UInt8], _ text: ArraySlice<UInt8>, _ position: inout Int) -> Bool {
       guard text.endIndex - position >= key.count else { return false }

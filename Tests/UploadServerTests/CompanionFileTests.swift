@@ -52,6 +52,8 @@ struct CompanionFileTests {
     "what a power failure has left of a server's own files is replaced",
     arguments: [
       "", "\0\0\0", "{\"offset\":3,\"length\":4,\"cause\":\"not-received\"}\n\0\0", "{\"off\0\0",
+      "\0\0\0\":4,\"cause\":\"not-received\"}\n{\"offset\":3,\"length\":4,\"cause\":\"not-received\"}\n",
+      "{\"offset\":3,\0\0\0\n{\"of",
     ])
   func torn(text: String) throws {
     for file in ["t-a.gaps", "t-a.sidecar"] where file == "t-a.gaps" || text.utf8.allSatisfy({ $0 == 0 }) {
