@@ -1,7 +1,7 @@
 // Distinguishes the growing recordings of a collector from files of other programs whose names end with `.part`, too.
 //
 // A collector that starts removes what grew since its checkpoint, and operators keep other files in its directory, such
-// as an interrupted download. So the log of a stream names each growing recording before that has a file. A server
+// as an interrupted download. So the log of a stream names each growing recording before its file is created. A server
 // needs no such proof, because it removes no recording at its start.
 
 internal import DiskFiles
@@ -12,7 +12,7 @@ package import StreamServing
 extension SystemError {
   /// - Parameter file: the name under which a recording would grow.
   fileprivate init(stranger file: String) {
-    self.init(operation: "open \(file), which the collector has not made", code: EPERM)
+    self.init(operation: "open \(file), which no record of the collector names", code: EPERM)
   }
 }
 
@@ -22,6 +22,7 @@ extension FileStore {
     var part = RecordingPart(file: name.final)
     if !name.streamID.isEmpty { part.streamID = name.streamID }
     try parts.append(part, to: name.base)
+    syncLog(name)
   }
 
   /// Claims the first recording of a stream if it grows and no log names it, for a caller that knows it from another
@@ -41,10 +42,20 @@ extension FileStore {
   /// Whether a file of another program has the name under which a recording grows. Always false for a server.
   func isStranger(_ name: StreamName, _ log: [RecordingPart]) throws(SystemError) -> Bool {
     guard isCollected, try knownStatus(name.partial, in: directory) != nil else { return false }
-    if !log.isEmpty { return !log.contains { $0.number == name.part } }
+    if let line = log.last(where: { $0.number == name.part }) {
+      // What appears beside a recording that has its final name is not the collector's.
+      return try line.end == nil ? isComplete(name) : isForeign(name, line)
+    }
+    if !log.isEmpty { return true }
     // A power failure may have destroyed the content of the log, which named the first recording.
     if name.part == 1, try exists(StreamParts.path(name.base)) { return false }
     return true
+  }
+
+  /// Whether a recording whose line has no end is complete. Something else may have its final name, without a sidecar.
+  private func isComplete(_ name: StreamName) throws(SystemError) -> Bool {
+    guard try exists(name.sidecar) else { return false }
+    return try recordings.findKnown(name) != nil
   }
 
   /// - Throws: ``SystemError`` if ``isStranger(_:_:)``. Its stream waits until an operator moves the file away.

@@ -10,6 +10,9 @@ internal import Recordings
 internal import StreamServing
 
 extension FileStore {
+  /// How many bytes of a file beside a recording are read, on the loop's thread, to recognise its maker.
+  private static let companionLimit = 64 << 10
+
   /// Makes the names of the files beside a recording available before it begins.
   ///
   /// - Throws: ``SystemError``: ``SystemError/isObstacle`` if one of them belongs to something else, which stays.
@@ -50,8 +53,15 @@ extension FileStore {
     guard hasSidecars, let text = try companion(name.sidecar) else { return }
     // A power failure may leave zeros.
     if text.allSatisfy({ $0 == 0 }) { return }
-    guard let sidecar = try? RecordingSidecar(parsing: text), RecordingSidecar.name(for: sidecar.file) == name.sidecar
-    else { throw RegularFile.foreign(name.sidecar) }
+    if let sidecar = try? RecordingSidecar(parsing: text), RecordingSidecar.name(for: sidecar.file) == name.sidecar {
+      return
+    }
+    // A power failure may have left only the beginning of it, and a long one is not read to its end. The third line
+    // names the file.
+    let lines = RecordingSidecar(file: name.fileBase).text.split(separator: "\n").prefix(3)
+    guard text.starts(with: lines.joined(separator: "\n").dropLast("\",".count).utf8) else {
+      throw RegularFile.foreign(name.sidecar)
+    }
   }
 
   /// Gives a sidecar that was written under its temporary name its own name.
@@ -64,15 +74,34 @@ extension FileStore {
     }
   }
 
-  /// The content of a file beside a recording; nil if there is none.
+  /// The beginning of a file beside a recording; nil if there is none.
   private func companion(_ file: String) throws(SystemError) -> [UInt8]? {
     guard try exists(file) else { return nil }
+    let descriptor: Int32
     do throws(SystemError) {
-      return try files.contents(of: file, in: directory)
+      descriptor = try files.openRegular(file, in: directory, O_RDONLY)
     } catch {
       if error.isMissing { return nil }
-      // No server writes as much.
-      throw error.code == EOVERFLOW ? RegularFile.foreign(file) : error
+      throw error
     }
+    defer { close(descriptor) }
+    let bytes = try beginning(of: descriptor, file, count: Self.companionLimit)
+    // A power failure leaves no file of so many zeros, because no server writes as much at once.
+    if bytes.count == Self.companionLimit, bytes.allSatisfy({ $0 == 0 }) { throw RegularFile.foreign(file) }
+    return bytes
+  }
+
+  /// The first bytes of an open file, from which its maker is recognised.
+  func beginning(of file: Int32, _ name: String, count: Int) throws(SystemError) -> [UInt8] {
+    var bytes = [UInt8](repeating: 0, count: count)
+    var filled = 0
+    while filled < count {
+      let more = try retryingInterrupts("read \(name)") {
+        bytes.withUnsafeMutableBytes { pread(file, $0.baseAddress! + filled, count - filled, off_t(filled)) }
+      }
+      guard more > 0 else { break }
+      filled += more
+    }
+    return Array(bytes[..<filled])
   }
 }

@@ -81,8 +81,9 @@ extension FileStore {
   @discardableResult
   func note(_ gap: GapRecord, _ stream: StreamName) throws(SystemError) -> Int {
     let name = stream.gaps
-    let record = try files.openRegular(name, in: directory, O_WRONLY | O_APPEND | O_CREAT, mode: 0o644)
+    let record = try files.openRegular(name, in: directory, O_RDWR | O_APPEND | O_CREAT, mode: 0o644)
     defer { close(record) }
+    guard GapRecord.isRecord(try beginning(of: record, name, count: 64)) else { throw RegularFile.foreign(name) }
     let before = try retryingInterrupts("lseek \(name)") { lseek(record, 0, SEEK_END) }
     if gap.cause == .notReceived, UInt64(clamping: before) >= Self.largestGaps {
       throw SystemError(operation: "add another gap to \(name)", code: EFBIG)

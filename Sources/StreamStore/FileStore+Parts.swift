@@ -48,9 +48,7 @@ extension FileStore {
   func beginning(of file: OpenFile, count: Int) -> [UInt8] {
     guard let descriptor = try? file.acquire() else { return [] }
     defer { file.release() }
-    var head = [UInt8](repeating: 0, count: count)
-    let read = pread(descriptor, &head, count, 0)
-    return Array(head.prefix(max(0, read)))
+    return (try? beginning(of: descriptor, "a recording", count: count)) ?? []
   }
 
   /// How many bytes a recording has received, without its holes and copied bytes.
@@ -242,8 +240,8 @@ extension FileStore {
     } catch {
       // None of it stays, if the disk permits that.
       if error.code != EEXIST { unlinkat(directory, name.partial, 0) }
-      if let logLength { parts.cut(name.base, to: logLength) }
       unlinkat(directory, name.gaps, 0)
+      if let logLength { parts.cut(name.base, to: logLength) }
       throw error
     }
   }
@@ -309,8 +307,8 @@ extension FileStore {
 
   // MARK: What an earlier server left
 
-  /// Removes the record of a next part that an earlier collector could not begin before it was killed. No one may
-  /// continue its stream, and the record would seem to belong to a missing recording.
+  /// Removes the record of a next part that an earlier collector could not begin before it was killed. Its
+  /// stream may never continue, and the record would seem to belong to a missing recording.
   ///
   /// - Parameter file: any file of the directory.
   private func removeLeftGaps(_ file: String) throws(SystemError) {

@@ -42,7 +42,9 @@ extension FileStore {
     for part in Set(log.map(\.number)).filter({ $0 > extent.part }) {
       let later = name.recording(part)
       if let line = log.last(where: { $0.number == part }), isThere(line.file) { removeFinished(later, line) }
-      for file in [later.partial, later.gaps, later.pendingSidecar] { unlinkat(directory, file, 0) }
+      if try !isStranger(later, log) { unlinkat(directory, later.partial, 0) }
+      unlinkat(directory, later.pendingSidecar, 0)
+      try removeGaps(of: later)
     }
     // The files are removed first. If the log still lists them, the next start repeats this.
     var earlier = log.filter { $0.number < extent.part || $0.number == extent.part && !$0.isSplit }
@@ -72,7 +74,7 @@ extension FileStore {
   package func rollBack(_ name: StreamName, to extent: GrowthExtent?) throws(SystemError) -> UInt64 {
     let log = try parts.lines(of: name.base)
     let name = name.lastRecording(log)
-    guard let growing = try openGrowing(name, log) else { return 0 }
+    guard try !isStranger(name, log), let growing = try openGrowing(name, log) else { return 0 }
     if let extent, extent.part == name.part {
       guard growing.length > extent.length else { return extent.length - growing.length }
       try growing.truncate(to: max(growing.start, extent.length))

@@ -62,7 +62,7 @@ struct CollectStrangerTests {
     for start in 0..<2 {
       if start > 0 { try rig.restart(0, SIGTERM) }
       try rig.collectors[0].lines.first("the report of collector \(start)") {
-        $0.text.contains("x-f.part waits: open x-f.part, which the collector has not made")
+        $0.text.contains("x-f.part waits: open x-f.part, which no record of the collector names")
       }
     }
     #expect(try directory.contents("x-f.part") == Array("stranger".utf8))

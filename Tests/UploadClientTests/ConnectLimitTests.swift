@@ -315,7 +315,7 @@ struct ConnectLimitTests {
     #expect(UploadError(code: CURLE_GOT_NOTHING, detail: "", systemError: ETIMEDOUT).kind == .connectionLost)
   }
 
-  @Test("a lack of memory blames the response only while its head is due")
+  @Test("a lack of memory is explained with the head of the response only while that is due")
   func memory() {
     for isDue in [true, false] {
       let error = UploadError(code: CURLE_OUT_OF_MEMORY, detail: "", awaitsHead: isDue)

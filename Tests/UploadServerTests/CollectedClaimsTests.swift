@@ -2,6 +2,7 @@
 
 import Glibc
 import NetworkTesting
+import Recordings
 import Testing
 
 @testable import DiskFiles
@@ -60,6 +61,32 @@ struct CollectedClaimsTests {
     #expect(rename("\(directory.path)/x-a.txt", "\(directory.path)/away.txt") == 0)
     #expect(try found() == ["x-a.part"])
     #expect(try store.growth(of: name) == GrowthExtent(part: 1, length: 5))
+  }
+
+  @Test(
+    "what has the growing name of a recording that has its final name is another program's, and stays",
+    arguments: [1, 2], [true, false])
+  func besideFinal(number: Int, isClosed: Bool) throws {
+    let recording = name.recording(number)
+    if number == 2 {
+      var first = RecordingPart(file: name.final)
+      (first.end, first.count) = (5, 5)
+      try store.parts.append(first, to: name.base)
+    }
+    var part = RecordingPart(file: recording.final)
+    (part.number, part.start, part.firstReceived) = (number, UInt64(number - 1) * 5, UInt64(number - 1) * 5)
+    // A complete recording has no line about its end. A killed collector leaves that of its beginning.
+    if isClosed { (part.end, part.count) = (part.start + 5, 5) }
+    try store.parts.append(part, to: name.base)
+    try directory.write(recording.final, Array("bytes".utf8))
+    if !isClosed { try directory.write(recording.sidecar, Array(RecordingSidecar(file: recording.final).text.utf8)) }
+    try directory.write(recording.partial, Array("stranger".utf8))
+    let log = try store.parts.lines(of: name.base)
+    #expect(try found().isEmpty)
+    try store.rollBack(name, to: nil)
+    #expect(try store.parts.lines(of: name.base) == log)
+    #expect(try directory.contents(recording.partial) == Array("stranger".utf8))
+    #expect(try directory.contents(recording.final) == Array("bytes".utf8))
   }
 
   @Test("the record of gaps of a next part that has no file is removed at a start, and no other record is")

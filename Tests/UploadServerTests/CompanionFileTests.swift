@@ -98,7 +98,7 @@ struct CompanionFileTests {
     }
   }
 
-  @Test("a server without sidecars does not care about the name of a sidecar")
+  @Test("a server without sidecars ignores what has the name of one")
   func withoutSidecars() throws {
     let test = try TestServer { $0.writesSidecars = false }
     try test.directory.write("t-a.sidecar", Array("stranger".utf8))
@@ -151,6 +151,20 @@ struct CompanionFileTests {
     #expect(try client.final().answer.status == 204)
     #expect(!test.directory.exists("t-a.part"))
     #expect(!before.isEmpty && Self.state(path) == before)
+  }
+
+  @Test("a hole is not recorded in another program's file, and its bytes wait until that is gone")
+  func appended() throws {
+    let test = try TestServer()
+    try test.plain(id: "a", Array("abc".utf8))
+    try test.directory.write("t-a.gaps", Array("stranger".utf8))
+    let refused = try RawClient.sendPlain(test, id: "a", offset: 9, "def")
+    #expect(refused.status == 500 && refused.body.contains("t-a.gaps"), "\(refused)")
+    #expect(try test.directory.text("t-a.gaps") == "stranger")
+    try #require(unlink(test.directory.path + "/t-a.gaps") == 0)
+    let stored = try RawClient.sendPlain(test, id: "a", offset: 9, "def")
+    #expect(stored.status == 200 && stored["stream-missing"] == "6", "\(stored)")
+    #expect(try test.directory.text("t-a.gaps").contains("\"offset\":3,\"length\":6"))
   }
 
   @Test(
