@@ -17,7 +17,11 @@ package struct RetryPauses: Equatable, Sendable {
   package var isFirst: Bool { upcoming == limits.lowerBound }
 
   /// The pause before the next attempt.
-  package mutating func next() -> Duration {
+  ///
+  /// - Parameter grows: false for an attempt that costs little. It follows after the shortest pause, and the others do
+  ///   not grow with it.
+  package mutating func next(grows: Bool = true) -> Duration {
+    guard grows else { return shortest }
     defer { upcoming = min(upcoming * 2, limits.upperBound) }
     return upcoming
   }

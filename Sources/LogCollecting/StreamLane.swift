@@ -41,7 +41,7 @@ final class StreamLane {
   private var awaitsCheckpoint = false
   private var isProceeding = false
   private var complaint: String?
-  /// Before attempts that cost more than a look at the cause. The others follow after the shortest of them.
+  /// They grow with attempts that cost more than a look at the cause.
   private var pauses = RetryPauses(.seconds(2)...(.seconds(120)))
 
   init(_ collection: Collection, _ name: StreamName) {
@@ -153,7 +153,7 @@ final class StreamLane {
       }
       complaint = reason
       setAside()
-      collection.loop.schedule(after: isCostly ? pauses.next() : pauses.shortest) { [weak self] in
+      collection.loop.schedule(after: pauses.next(grows: isCostly)) { [weak self] in
         self?.isStuck = false
         self?.proceed()
       }

@@ -13,6 +13,8 @@ struct RetryPausesTests {
     let found = (0..<8).map { _ in pauses.next() }
     #expect(found == [2, 4, 8, 16, 32, 64, 120, 120].map { Duration.seconds($0) })
     #expect(!pauses.isFirst && pauses.shortest == .seconds(2))
+    let (constant, last) = (pauses.next(grows: false), pauses.next())
+    #expect(constant == .seconds(2) && last == .seconds(120))
   }
 
   @Test("after a success they begin anew", arguments: [0, 1, 5, 20])
