@@ -50,9 +50,9 @@ struct CollectionStart {
         continue
       }
       do throws(SystemError) {
+        try store.undoSplit(name, to: GrowthExtent(part: file.part, length: file.length))
         // A collector of an earlier version has left no other record of it.
         if file.part == 1 { try store.adopt(name) }
-        try store.undoSplit(name, to: GrowthExtent(part: file.part, length: file.length))
       } catch {
         guard error.isObstacle else { throw .disk(error) }
         unreadable[name] = error

@@ -43,13 +43,23 @@ extension FileStore {
   func isStranger(_ name: StreamName, _ log: [RecordingPart]) throws(SystemError) -> Bool {
     guard isCollected, try knownStatus(name.partial, in: directory) != nil else { return false }
     if let line = log.last(where: { $0.number == name.part }) {
-      // What appears beside a recording that has its final name is not the collector's.
-      return try line.end == nil ? isComplete(name) : isForeign(name, line)
+      // What appears beside a recording that has its final name is not the collector's, and neither is another file at
+      // the growing name of a closed one that was moved away.
+      if line.end == nil { return try isComplete(name) }
+      if try isForeign(name, line) { return true }
+      return try !isBeingClosed(name, line)
     }
     if !log.isEmpty { return true }
     // A power failure may have destroyed the content of the log, which named the first recording.
     if name.part == 1, try exists(StreamParts.path(name.base)) { return false }
     return true
+  }
+
+  /// Whether a file is the recording of a line with an end that a killed collector was about to give its final name.
+  private func isBeingClosed(_ name: StreamName, _ line: RecordingPart) throws(SystemError) -> Bool {
+    guard let end = line.end, let status = try knownStatus(name.partial, in: directory) else { return false }
+    // The sizes of files that are being split off change until they are finished.
+    return line.isSplit || UInt64(max(0, status.st_size)) == line.headerLength + (end - min(end, line.start))
   }
 
   /// Whether a recording whose line has no end is complete. Something else may have its final name, without a sidecar.
@@ -66,8 +76,10 @@ extension FileStore {
   /// Like ``isStranger(_:_:)``, for a start of a collector. Such a file is reported.
   func leavesAlone(_ name: StreamName) throws(SystemError) -> Bool {
     guard try isStranger(name, parts.lines(of: name.base)) else { return false }
-    // The owner of a stream is recorded before its first recording has a file.
-    if name.part == 1, try owners.record(of: name) != nil, try adopt(name) { return false }
+    // A server records the owner of a stream before its first recording has a file. A collector also claims it.
+    if name.part == 1, try !exists(Self.checkpointName), try owners.record(of: name) != nil, try adopt(name) {
+      return false
+    }
     reportForeign(
       name.partial,
       "no record of the collector names \(name.partial). The collector ignores the file. Move it to another directory.")

@@ -27,23 +27,29 @@ extension FileStore {
   ///
   /// - Throws: as ``clearCompanions(of:)``.
   func checkCompanions(of name: StreamName) throws(SystemError) {
-    try checkGaps(of: name)
+    try checkGaps(name.gaps)
     try checkSidecar(of: name)
   }
 
   /// Removes the record of gaps of a recording that was removed, and nothing else that has its name.
   func removeGaps(of name: StreamName) throws(SystemError) {
-    do throws(SystemError) {
-      try checkGaps(of: name)
-    } catch {
-      if error.isSpecialFile || error.isForeignFile { return }
-      throw error
-    }
+    guard try areOwnGaps(name.gaps) else { return }
     _ = try FileRemoval.remove(name.gaps, in: directory)
   }
 
-  private func checkGaps(of name: StreamName) throws(SystemError) {
-    if let text = try companion(name.gaps), !GapRecord.isRecord(text) { throw RegularFile.foreign(name.gaps) }
+  /// Whether nothing but a record of gaps may have that name.
+  func areOwnGaps(_ file: String) throws(SystemError) -> Bool {
+    do throws(SystemError) {
+      try checkGaps(file)
+      return true
+    } catch {
+      if error.isSpecialFile || error.isForeignFile { return false }
+      throw error
+    }
+  }
+
+  private func checkGaps(_ file: String) throws(SystemError) {
+    if let text = try companion(file), !GapRecord.isRecord(text) { throw RegularFile.foreign(file) }
   }
 
   /// Checks that the name of a recording's sidecar is free, or belongs to a sidecar for a recording of that name.

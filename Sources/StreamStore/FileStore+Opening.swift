@@ -46,6 +46,7 @@ extension FileStore {
       try parts.forget(name.base)
       log = []
     }
+    if isCollected, log.isEmpty, try findComplete(name) == nil { try checkStranger(name, log) }
     let isOwnerNew = if let credential { try recordOwner(credential, of: name, log) } else { false }
     do throws(SystemError) {
       if let stream = try openOwned(name, log, at: offset, creating: creating) { return stream }

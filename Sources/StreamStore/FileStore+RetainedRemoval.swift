@@ -99,6 +99,8 @@ extension FileStore {
     defer { close(removing) }
     // Without a sidecar, a half-moved recording could not be moved back, so its file is moved first.
     for name in isThere(sidecar) ? [sidecar, gaps, file] : [file, gaps] {
+      // What another program has put there stays.
+      if name == gaps, try !areOwnGaps(gaps) { continue }
       do throws(SystemError) {
         try retryingInterrupts("move \(name)") { renameat(directory, name, removing, name) }
       } catch {
@@ -114,7 +116,8 @@ extension FileStore {
   /// other operation. ``endRemovalInPlace(of:_:)`` on another thread must not take this for the removal of a server
   /// that was killed, so both are within ``unlessEnded(_:)``.
   private func removeInPlace(_ fileBase: String, _ file: String) throws(SystemError) {
-    let companions = [fileBase + RecordingSidecar.fileExtension, fileBase + ".gaps"]
+    let gaps = fileBase + ".gaps"
+    let companions = [fileBase + RecordingSidecar.fileExtension] + (try areOwnGaps(gaps) ? [gaps] : [])
     let names = companions.map { renameat(directory, $0, directory, ".\($0)") == 0 ? ".\($0)" : $0 }
     do throws(SystemError) {
       try retryingInterrupts("remove \(file)") { unlinkat(directory, file, 0) }

@@ -89,6 +89,47 @@ struct CollectedClaimsTests {
     #expect(try directory.contents(recording.final) == Array("bytes".utf8))
   }
 
+  @Test(
+    "what has the growing name of a recording that was moved away stays, and its stream continues in the next part",
+    arguments: [true, false])
+  func afterMove(isLonger: Bool) throws {
+    let stream = try #require(try store.open(name, for: nil, at: 0, creating: true))
+    let bytes = Array("bytes".utf8)
+    let stored = stream.write(bytes.span, [0..<5], skipping: 0, at: 0, maySplit: false)
+    #expect(stored.count == 5)
+    var part = RecordingPart(file: name.final)
+    (part.end, part.count) = (5, 5)
+    try store.parts.append(part, to: name.base)
+    // It was about to get its final name.
+    #expect(try found() == ["x-a.part"])
+    #expect(rename("\(directory.path)/x-a.part", "\(directory.path)/away.txt") == 0)
+    let stranger = Array((isLonger ? "stranger" : "x").utf8)
+    try directory.write("x-a.part", stranger)
+    #expect(try found().isEmpty)
+    let next = try #require(try store.open(name, for: nil, at: 5, creating: true))
+    #expect(next.name.part == 2)
+    try store.rollBack(name, to: nil)
+    #expect(try directory.contents("x-a.part") == stranger)
+  }
+
+  @Test("an owner's record proves a recording only before the first checkpoint of a collector")
+  func owned() throws {
+    try store.owners.record([UInt8](repeating: 1, count: 32), of: name, isBeginner: true)
+    try directory.write("x-a.part", Array("stranger".utf8))
+    try directory.write(FileStore.checkpointName, [])
+    #expect(try found().isEmpty)
+    #expect(try store.owners.record(of: name) != nil)
+  }
+
+  @Test("a stream that waits for another program's file leaves no record of its owner", arguments: [true, false])
+  func noOwner(hasCheckpoint: Bool) throws {
+    if hasCheckpoint { try directory.write(FileStore.checkpointName, []) }
+    try directory.write("x-a.part", Array("stranger".utf8))
+    let token = [UInt8](repeating: 1, count: 32)
+    #expect(throws: (any Error).self) { _ = try store.open(name, for: token, at: 0, creating: true) }
+    #expect(try store.owners.record(of: name) == nil)
+  }
+
   @Test("the record of gaps of a next part that has no file is removed at a start, and no other record is")
   func leftGaps() throws {
     var (first, next) = (RecordingPart(file: "x-a.txt"), RecordingPart(file: "x-a~2.txt"))
