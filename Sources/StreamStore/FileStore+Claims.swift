@@ -57,9 +57,9 @@ extension FileStore {
 
   /// Whether a file is the recording of a line with an end that a killed collector was about to give its final name.
   private func isBeingClosed(_ name: StreamName, _ line: RecordingPart) throws(SystemError) -> Bool {
-    guard let end = line.end, let status = try knownStatus(name.partial, in: directory) else { return false }
+    guard let status = try knownStatus(name.partial, in: directory) else { return false }
     // The sizes of files that are being split off change until they are finished.
-    return line.isSplit || UInt64(max(0, status.st_size)) == line.headerLength + (end - min(end, line.start))
+    return line.isSplit || UInt64(max(0, status.st_size)) == line.endLength
   }
 
   /// Whether a recording whose line has no end is complete. Something else may have its final name, without a sidecar.
@@ -84,6 +84,21 @@ extension FileStore {
       name.partial,
       "no record of the collector names \(name.partial). The collector ignores the file. Move it to another directory.")
     return true
+  }
+
+  /// Removes the record of a next part that an earlier collector could not begin before it was killed. Its stream
+  /// may never continue, and the record would seem to belong to a missing recording.
+  ///
+  /// - Parameter file: any file of the directory.
+  func removeLeftGaps(_ file: String) throws(SystemError) {
+    guard isCollected, file.hasSuffix(".gaps"), let name = StreamName(partialFile: "\(file.dropLast(5)).part"),
+      name.part > 1, let part = try parts.lines(of: name.base).current[name.part], part.end == nil, part.series == nil
+    else { return }
+    for file in [name.partial, part.file, name.sidecar, name.pendingSidecar] where try exists(file) { return }
+    // A recording that was moved away may have had holes.
+    let holes = GapRecord.holes(in: try gapText(name) ?? [])
+    guard holes.allSatisfy({ $0.upperBound <= part.firstReceived }) else { return }
+    try retryingInterrupts("remove \(file)") { unlinkat(directory, file, 0) }
   }
 
   /// Reports a file that is left alone because it does not belong to its stream, once.

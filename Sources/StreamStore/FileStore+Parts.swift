@@ -10,6 +10,9 @@ internal import Synchronization
 extension RecordingPart {
   /// The length of its file before the first byte from a client.
   var beginningLength: UInt64 { headerLength + (firstReceived - min(firstReceived, start)) }
+
+  /// The length of its file after its end; nil if it has none yet.
+  var endLength: UInt64? { end.map { headerLength + ($0 - min($0, start)) } }
 }
 
 extension FileStore {
@@ -306,21 +309,6 @@ extension FileStore {
   }
 
   // MARK: What an earlier server left
-
-  /// Removes the record of a next part that an earlier collector could not begin before it was killed. Its
-  /// stream may never continue, and the record would seem to belong to a missing recording.
-  ///
-  /// - Parameter file: any file of the directory.
-  private func removeLeftGaps(_ file: String) throws(SystemError) {
-    guard isCollected, file.hasSuffix(".gaps"), let name = StreamName(partialFile: "\(file.dropLast(5)).part"),
-      name.part > 1, let part = try parts.lines(of: name.base).current[name.part], part.end == nil, part.series == nil
-    else { return }
-    for file in [name.partial, part.file, name.sidecar, name.pendingSidecar] where try exists(file) { return }
-    // A recording that was moved away may have had holes.
-    let holes = GapRecord.holes(in: try gapText(name) ?? [])
-    guard holes.allSatisfy({ $0.upperBound <= part.firstReceived }) else { return }
-    try retryingInterrupts("remove \(file)") { unlinkat(directory, file, 0) }
-  }
 
   /// Records a recording that the disk could not finish now. Any thread.
   ///

@@ -131,9 +131,7 @@ extension FileStore {
     // The recording may get its final name at any moment. So its own file is gone if it is looked for after that name.
     let finished = try knownStatus(part.file, in: directory)
     if try knownStatus(name.partial, in: directory) != nil {
-      guard let finished, let end = part.end,
-        UInt64(max(0, finished.st_size)) == part.headerLength + (end - min(end, part.start))
-      else { return false }
+      guard let finished, UInt64(max(0, finished.st_size)) == part.endLength else { return false }
     } else if try !exists(name.partial) {
       return false
     }

@@ -89,6 +89,29 @@ struct CollectStrangerTests {
 
   @Test("a recording that a checkpoint of an earlier version describes grows on, although no log names it")
   func earlierVersion() throws {
+    try growsOn { directory in
+      for file in [".parts/x-a", ".owners/x-a"] { #expect(unlink("\(directory.path)/\(file)") == 0) }
+    }
+  }
+
+  @Test("so does one that an earlier version has begun to split since its checkpoint")
+  func earlierSplit() throws {
+    try growsOn { directory in
+      let line = String(decoding: try directory.contents(".parts/x-a"), as: UTF8.self).filter { $0 != "\n" }
+      #expect(line.contains("part=1") && line.contains("x-a.bin") && line.contains("start=0, first=0"), "\(line)")
+      let next = line.replacing("part=1", with: "part=2").replacing("x-a.bin", with: "x-a~2.bin")
+        .replacing("start=0, first=0", with: "start=5, first=5")
+      // The line of the recording's beginning is missing.
+      try directory.write(".parts/x-a", "\(line), end=5, split\n\(next), series=0, holes=0\n")
+      try directory.write("x-a~2.part", "")
+      #expect(unlink("\(directory.path)/.owners/x-a") == 0)
+    }
+  }
+
+  /// A collector is killed after its checkpoint has an unfinished recording, and the next one continues that.
+  ///
+  /// - Parameter change: makes the directory one of an earlier version.
+  private func growsOn(_ change: (TemporaryDirectory) throws -> Void) throws {
     let rig = try CollectRig(collectors: 1)
     let directory = rig.directories[0]
     let lines = ["Upload-Complete: ?0", "Stream-ID: a"]
@@ -98,11 +121,12 @@ struct CollectStrangerTests {
       String(decoding: try directory.contents(".collected"), as: UTF8.self)
         .contains("file=\"x-a\", part=1, length=5")
     }
-    for file in [".parts/x-a", ".owners/x-a"] { #expect(unlink("\(directory.path)/\(file)") == 0) }
-    try rig.restart(0, SIGTERM)
+    try change(directory)
+    try rig.restart(0, SIGKILL)
     let more = ["Upload-Complete: ?1", "Upload-Offset: 5", "Content-Type: application/partial-upload"]
     #expect(try rig.send(.log, "PATCH", location, owner: "alice", more, Array(" world".utf8)).status == 201)
     try rig.finish()
     #expect(try directory.contents("x-a.bin") == Array("hello world".utf8))
+    #expect(rig.output.allSatisfy { !$0.contains("\"event\":\"refused\"") }, "\(rig.output)")
   }
 }

@@ -7,6 +7,22 @@ import Testing
 
 @Suite("The output queue")
 struct OutputQueueTests {
+  /// How many lines were appended and how many were dropped, according to the written ones, which must be in order.
+  private static func counts(_ lines: [String], _ seed: Seed) -> (expected: Int, dropped: Int) {
+    var (expected, dropped) = (0, 0)
+    for line in lines {
+      if line.hasPrefix("dropped ") {
+        let count = Int(line.dropFirst(8)) ?? -1
+        expected += count
+        dropped += count
+      } else {
+        #expect(line.hasPrefix("\(expected)."), "\(seed)")
+        expected += 1
+      }
+    }
+    return (expected, dropped)
+  }
+
   @Test("every line is written in order, or counted as missing", arguments: Seed.several(4))
   func lines(seed: Seed) {
     var random = seed.generator
@@ -28,18 +44,7 @@ struct OutputQueueTests {
       }
       if let text = queue.take()?.text { written += text.split(separator: "\n").map(String.init) }
       #expect(queue.take()?.text == nil && queue.isEmpty)
-      var expected = 0
-      var dropped = 0
-      for line in written {
-        if line.hasPrefix("dropped ") {
-          let count = Int(line.dropFirst(8)) ?? -1
-          expected += count
-          dropped += count
-        } else {
-          #expect(line.hasPrefix("\(expected)."), "\(seed)")
-          expected += 1
-        }
-      }
+      let (expected, dropped) = Self.counts(written, seed)
       #expect(expected == next && queue.droppedEver == UInt64(dropped), "\(seed)")
     }
   }
@@ -65,18 +70,9 @@ struct OutputQueueTests {
       queue.reportLosses()
       written += queue.take()?.text ?? ""
       #expect(queue.isEmpty)
-      var (expected, dropped) = (0, 0)
       // A line that was cut does not end with the mark, and nothing follows it.
-      for line in written.split(separator: "\n") where line.hasSuffix(";") {
-        if line.hasPrefix("dropped ") {
-          let count = Int(line.dropFirst(8).dropLast()) ?? -1
-          expected += count
-          dropped += count
-        } else {
-          #expect(line.hasPrefix("\(expected)."), "\(seed)")
-          expected += 1
-        }
-      }
+      let lines = written.split(separator: "\n").filter { $0.hasSuffix(";") }.map { String($0.dropLast()) }
+      let (expected, dropped) = Self.counts(lines, seed)
       #expect(expected == next && queue.droppedEver == UInt64(dropped), "\(seed)")
     }
   }
