@@ -9,6 +9,7 @@
 //
 //     C number inode path            a file was created
 //     L number inode path            a file got another name
+//     T number inode path            a file was opened with O_TRUNC
 //     R number flags path path       renameat2(2)
 //     U number path                  a name was removed
 //     M number path                  a directory was created
@@ -132,9 +133,10 @@ static int open_recorded(int directory, const char *name, int flags, mode_t mode
   int descriptor = (int)syscall(SYS_openat, directory, name, flags, mode);
   int error = errno;
   struct stat status;
-  if (descriptor >= 0 && is_new && fstat(descriptor, &status) == 0) {
+  if (descriptor >= 0 && (is_new || (flags & O_TRUNC)) && fstat(descriptor, &status) == 0) {
     char head[PATH + 100];
-    snprintf(head, sizeof head, "C %lu %lu %s", next_number++, (unsigned long)status.st_ino, path);
+    char letter = is_new ? 'C' : 'T';
+    snprintf(head, sizeof head, "%c %lu %lu %s", letter, next_number++, (unsigned long)status.st_ino, path);
     record(head, "", 0);
   }
   pthread_mutex_unlock(&mutex);

@@ -12,6 +12,9 @@ package import PropertyTesting
 /// content, or that content as far as it extends the synced one. Bytes that no sync has covered exist only if all names
 /// do that are older than their file, because the size of a file follows them in the journal of the file system.
 ///
+/// A file that was truncated and then renamed has nothing of its older content under its new name, because the
+/// truncation precedes the name in that journal.
+///
 /// A file has its attribute `user.sluice.owner` wherever it has a name, because the server sets it before it gives the
 /// file its final name, and both are in that journal.
 ///
@@ -52,6 +55,8 @@ package struct PowerCut {
     var counts: [String: Int]
     /// The number of the first change that is not.
     var firstMissing: Int
+    /// The number of the last change of each directory that is.
+    var last: [String: Int] = [:]
   }
 
   private static let attribute = "user.sluice.synced"
@@ -66,6 +71,8 @@ package struct PowerCut {
   private var marks: [UInt64: [Mark]] = [:]
   /// The owner that each file states in an attribute; empty for none.
   private var owners: [UInt64: [UInt8]] = [:]
+  /// When each file was last truncated.
+  private var truncated: [UInt64: Int] = [:]
   /// The number of the change that created each file.
   private var created: [UInt64: Int] = [:]
   /// The final path of each inode, to find its last written content.
@@ -133,11 +140,13 @@ package struct PowerCut {
       guard let inode = UInt64(words[2]) else { return }
       // The number of a removed file may be reused for a new one.
       if words[0] == "C" {
-        (synced[inode], marks[inode], owners[inode]) = (nil, nil, nil)
+        (synced[inode], marks[inode], owners[inode], truncated[inode]) = (nil, nil, nil, nil)
         created[inode] = number
       }
       names[path] = inode
       add(number, path, .add(name: Self.name(path), inode: inode))
+    case "T":
+      if let inode = UInt64(words[2]) { truncated[inode] = number }
     case "U":
       names[path] = nil
       add(number, path, .remove(name: Self.name(path)))
@@ -199,6 +208,7 @@ package struct PowerCut {
           Self.draw(from: certain, to: all.count, &random)
         }
       names.counts[directory] = count
+      if count > 0 { names.last[directory] = all[count - 1].number }
       if count < all.count { names.firstMissing = min(names.firstMissing, all[count].number) }
     }
     return names
@@ -244,7 +254,7 @@ package struct PowerCut {
       }
     }
     for (name, inode) in files.sorted(by: { $0.key < $1.key }) {
-      let (content, mark) = remains(of: inode, names, zeros: zeros, &random)
+      let (content, mark) = remains(of: inode, in: directory, names, zeros: zeros, &random)
       let owner = owners[inode] ?? []
       let file = open("\(target)/\(name)", O_WRONLY | O_CREAT | O_CLOEXEC, 0o600)
       guard file >= 0, content.isEmpty || Glibc.write(file, content, content.count) == content.count,
@@ -261,9 +271,12 @@ package struct PowerCut {
 
   /// The content of a file and its mark. Without zeros, no file has a mark.
   private func remains(
-    of inode: UInt64, _ names: Names, zeros: Bool, _ random: inout SplitMix64
+    of inode: UInt64, in directory: String, _ names: Names, zeros: Bool, _ random: inout SplitMix64
   ) -> (content: [UInt8], mark: [UInt8]) {
-    let synced = synced[inode] ?? Synced()
+    var synced = synced[inode] ?? Synced()
+    if let truncated = truncated[inode], synced.number < truncated, truncated < names.last[directory] ?? -1 {
+      synced.content = []
+    }
     let mayBeLonger = created[inode] ?? 0 < names.firstMissing
     let written = mayBeLonger ? inodes[inode].flatMap { try? fileContents($0) } : nil
     guard zeros else { return (content(synced.content, written, &random), []) }

@@ -58,6 +58,21 @@ struct PowerCutTests {
     #expect(found == ["a", "b"])
   }
 
+  @Test("a file that was truncated and then renamed has nothing of its older content under the new name")
+  func truncated() throws {
+    try TestProcess("/bin/mkdir", ["\(scratch.path)/root"]).wait()
+    try scratch.write("root/a", "xy")
+    // `b` was the record `a` before, and is written again.
+    let journal = ["C 1 7 ROOT/b", "S 2 7 0 3 abc", "C 3 8 ROOT/a", "S 4 8 0 3 def", "D 5 ROOT"]
+    let exchange = ["T 6 7 ROOT/b", "R 7 2 ROOT/b ROOT/a"]
+    #expect(try outcomes(journal + exchange, of: "a", written: "eight") == ["def", "", "x", "xy"])
+    let again = try outcomes(journal + exchange + ["S 8 7 0 2 xy", "D 9 ROOT"], of: "a", written: "nine")
+    #expect(again == ["xy"])
+    try scratch.write("root/b", "")
+    let before = try outcomes(journal + ["T 6 7 ROOT/b"], of: "b", written: "ten")
+    #expect(before == ["abc", ""], "the truncation itself may be lost")
+  }
+
   @Test("of the bytes written after the last sync, any part may exist")
   func unsyncedBytes() throws {
     try TestProcess("/bin/mkdir", ["\(scratch.path)/root"]).wait()
