@@ -24,6 +24,9 @@ package final class RetentionState: @unchecked Sendable {
 
   let rules: RecordingRetention
   let clock: Clock
+  /// Whether each owner's recordings count alone. Otherwise all count together, even those that an earlier server has
+  /// accepted from an owner.
+  let isPerOwner: Bool
   var ledger = RetentionLedger()
   enum Listing { case wanted, begun, done }
   /// Whether the ledger contains all recordings of an earlier server.
@@ -37,7 +40,9 @@ package final class RetentionState: @unchecked Sendable {
   var refused: Set<String> = []
   var emit: @Sendable (ServerEvent) -> Void = { _ in }
 
-  package init(_ rules: RecordingRetention, _ clock: Clock) { (self.rules, self.clock) = (rules, clock) }
+  package init(_ rules: RecordingRetention, _ clock: Clock, isPerOwner: Bool = true) {
+    (self.rules, self.clock, self.isPerOwner) = (rules, clock, isPerOwner)
+  }
 }
 
 extension FileStore {
@@ -122,7 +127,7 @@ extension FileStore {
     // If the owner is unknown, the recording stays. A client that only continued another one's stream must not decide
     // by its own recordings which of these is removed.
     do throws(SystemError) {
-      owner = try owners.beginner(ofStream: String(stream))
+      owner = retention.isPerOwner ? try owners.beginner(ofStream: String(stream)) : nil
     } catch {
       if error.isShortage { throw error }
       return nil

@@ -56,7 +56,9 @@ final class SharedStorage: Sendable {
           path: path, durability: configuration.durability, closedLifetime: configuration.closedLifetime,
           hasSidecars: configuration.writesSidecars, software: configuration.software,
           split: configuration.writesSidecars ? configuration.split : nil, names: configuration.names,
-          retention: configuration.retention.map { RetentionState($0, configuration.retentionClock) },
+          retention: configuration.retention.map {
+            RetentionState($0, configuration.retentionClock, isPerOwner: configuration.tokenFile != nil)
+          },
           boot: configuration.bootIdentifier ?? BootIdentifier.current, files: openFiles, usage)
         self.files = files
         recordsDirectory = RecordsDirectory(in: files.directory)

@@ -254,6 +254,36 @@ struct OwnershipTests {
     #expect(try directory.text("k-a.txt") == "secret words")
   }
 
+  @Test("without tokens, the recordings of all count together, even if they have owners", arguments: [true, false])
+  func retentionWithoutTokens(_ requiresTokens: Bool) throws {
+    let directory = try TemporaryDirectory()
+    let first = try guarded(directory) { _ in }
+    for (name, token) in [("a", Self.alpha), ("b", Self.beta)] {
+      let client = try first.connect()
+      try client.send(
+        TestServer.head("/\(name).txt", id: name, more: token + "\r\n") + "c\r\nsecret words\r\n0\r\n\r\n")
+      #expect(try client.answer().status == 201)
+      client.disconnect()
+      try waitUntil("its digest is there") { directory.exists("\(name)-\(name).sidecar") }
+    }
+    first.stop()
+    let limit: (inout UploadServer.Configuration) -> Void = {
+      $0.retention = RecordingRetention(largestSize: 20)
+      $0.maintenancePause = .milliseconds(5)
+      $0.retentionClock = RetentionState.Clock(now: { .now }, isSynchronized: { true })
+    }
+    let test = requiresTokens ? try guarded(directory, limit) : try TestServer(in: directory, limit)
+    // Each has less than 20 bytes, and both together have more. A third one shows that the rules were applied.
+    let client = try test.connect()
+    try client.send(
+      TestServer.head("/c.txt", id: "c", more: Self.beta + "\r\n") + "c\r\nsecret words\r\n0\r\n\r\n")
+    #expect(try client.answer().status == 201)
+    _ = try test.events.wait(.removed, count: requiresTokens ? 1 : 2)
+    let left = ["a", "b", "c"].filter { directory.exists("\($0)-\($0).txt") }
+    #expect(left.count == (requiresTokens ? 2 : 1))
+    if requiresTokens { #expect(left.contains("a"), "alpha has no more than it may") }
+  }
+
   /// A stored stream, and a foreign request.
   private struct Case: CustomStringConvertible {
     /// The path of alpha's stream.

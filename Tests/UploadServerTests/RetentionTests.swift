@@ -189,12 +189,12 @@ struct RetentionTests {
   fileprivate static let time: Int64 = 1_795_305_600
 
   /// The recordings that the rules remove, one at a time.
-  private static func removed(_ all: [Stored], _ rules: RecordingRetention) -> Set<String> {
+  private static func removed(_ all: [Stored], _ rules: RecordingRetention, byOwner: Bool = true) -> Set<String> {
     var left = all.filter { $0.oddity == .none }
     var removed: Set<String> = []
     while true {
       let next = left.first { candidate in
-        let own = left.filter { $0.owner == candidate.owner }
+        let own = left.filter { !byOwner || $0.owner == candidate.owner }
         let oldest = own.max { a, b in
           let (left, right) = (a.keptFor ?? 0, b.keptFor ?? 0)
           return left != right ? left < right : a.place > b.place
@@ -212,11 +212,15 @@ struct RetentionTests {
 
   /// Starts a server, and returns after it has examined its recordings at least once.
   private static func served(
-    _ directory: TemporaryDirectory, _ rules: RecordingRetention, isSynchronized: Bool = true, looks: Int = 3,
+    _ directory: TemporaryDirectory, _ rules: RecordingRetention, requiresTokens: Bool = true,
+    isSynchronized: Bool = true, looks: Int = 3,
     _ check: (TestServer) throws -> Void = { _ in }
   ) throws {
     let asked = Counter()
+    let other = TemporaryDirectory()
+    try other.write("tokens", [])
     let test = try TestServer(in: directory) {
+      if requiresTokens { $0.tokenFile = other.path + "/tokens" }
       $0.retention = rules
       $0.maintenancePause = .milliseconds(5)
       $0.retentionClock = RetentionState.Clock(
@@ -282,11 +286,11 @@ struct RetentionTests {
     var rules = RecordingRetention(leastSize: random.chance(40) ? UInt64.random(in: 0...2000, using: &random) : 0)
     if random.chance(60) { rules.longestAge = .seconds(Int.random(in: 0...1000, using: &random)) }
     if random.chance(60) { rules.largestSize = UInt64.random(in: 0...3000, using: &random) }
-    let isSynchronized = random.chance(80)
+    let (isSynchronized, requiresTokens) = (random.chance(80), random.chance(70))
     let before = Set(directory.allNames)
-    let expected = Self.removed(all, rules)
-    let context: Comment = "\(seed) \(rules) synchronized \(isSynchronized): \(all)"
-    try Self.served(directory, rules, isSynchronized: isSynchronized) { test in
+    let expected = Self.removed(all, rules, byOwner: requiresTokens)
+    let context: Comment = "\(seed) \(rules) synchronized \(isSynchronized) tokens \(requiresTokens): \(all)"
+    try Self.served(directory, rules, requiresTokens: requiresTokens, isSynchronized: isSynchronized) { test in
       let hasUndated = all.contains { $0.oddity == .none && $0.keptFor == nil }
       // Others than retention ask for the clock, too, so it may not have looked yet.
       if !isSynchronized, !expected.isEmpty || rules.longestAge != nil && hasUndated {
@@ -322,7 +326,7 @@ struct RetentionTests {
       let sidecar = try RecordingSidecar(parsing: try directory.contents(stored.base + ".sidecar"))
       #expect(sidecar.firstSeen == "2026-11-22T00:00:00.000Z", context)
     }
-    try Self.served(directory, rules) { test in
+    try Self.served(directory, rules, requiresTokens: requiresTokens) { test in
       #expect(test.events.all.filter { $0.kind == .removed } == [], context)
     }
   }
