@@ -270,7 +270,11 @@ final class CollectedUpload: RecordingHolder, Exchange {
       case .bytes(let count), .complete(let count, _):
         guard count < offset - segmentStart else { return .kept }
         return .over(refuse("bytes that were stored are no longer in its recording"))
-      case .gone: return .over(refuse("another program has removed its recording"))
+      case .gone:
+        return .over(
+          refuse(
+            "its recording is no longer in the directory. A program has removed it, or it was complete and was moved away "
+              + "before the collector had recorded this"))
       case .closed, .overtaken, .misplaced: return .elsewhere
       }
     } catch {
@@ -339,7 +343,7 @@ final class CollectedUpload: RecordingHolder, Exchange {
     guard phase == .open else { return }
     park()
     phase = .closed
-    if hasBegun { makeHandler()?.end(.close, for: self) }
+    if hasBegun { makeHandler()?.end(.close(), for: self) }
   }
 
   /// Records that the upload cannot be stored. Its messages stay in the log.

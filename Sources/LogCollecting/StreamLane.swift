@@ -273,7 +273,8 @@ final class StreamLane {
       upload.end(.expired, .expire, Deactivation.expired.description)
     case .interrupted?:
       collection.touched(upload)
-      upload.end(.closed, .close, Deactivation.interrupted.description)
+      let reason = "the server has closed the stream, because no request came for it"
+      upload.end(.closed, .close(because: reason), Deactivation.interrupted.description)
     case .refuted?: upload.end(.interrupted, .discard, Deactivation.refuted.description)
     case let cause?: upload.end(.interrupted, .leave, cause.description)
     }

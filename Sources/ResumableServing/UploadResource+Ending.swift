@@ -135,8 +135,8 @@ extension UploadResource {
   private func recordingEnd(_ cause: Deactivation) -> RecordingEnd {
     switch cause {
     case .cancelled: .discard
-    case .expired: ledger.isLive ? .close : .expire
-    case .interrupted: .close
+    case .expired: ledger.isLive ? .close() : .expire
+    case .interrupted: .close()
     case .stateLost: refusals.undropped.map { .distrust($0) } ?? .leave
     case .lengthExceeded, .outgrown, .unsynced, .overtaken, .misplaced, .contradicted, .refuted,
       .abandoned:

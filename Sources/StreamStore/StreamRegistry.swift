@@ -228,7 +228,7 @@ package final class StreamRegistry {
     }
     switch end {
     case .expire: return close(name, for: holder.owner, because: "its upload is over") ? .closing : .left
-    case .close: return close(name, for: holder.owner) ? .closing : .left
+    case .close(let cause): return close(name, for: holder.owner, because: cause) ? .closing : .left
     case .closeShort:
       return close(name, for: holder.owner, because: "closed recordings of the stream contain more") ? .closing : .left
     case .discard, .leave, .distrust:

@@ -92,7 +92,9 @@ struct CollectExpiryTests {
     if !beginsLater {
       try running.lines.first("the end of the upload") { $0.text.contains("\"event\":\"expired\"") }
     }
-    try running.lines.first("the end of the first part") { $0.text.contains("\"event\":\"closed\"") }
+    let closed = try running.lines.first("the end of the first part") { $0.text.contains("\"event\":\"closed\"") }
+    // The collector itself would have waited for an hour.
+    #expect(closed.text.contains("interrupted: the server has closed the stream"), "\(closed.text)")
     try Self.stop(running)
     #expect(
       directory.names.filter { $0.hasPrefix("x-") }
@@ -261,5 +263,40 @@ struct CollectExpiryTests {
     let names = directory.names.filter { $0.hasPrefix("x-") && ($0.hasSuffix(".bin") || $0.hasSuffix(".part")) }
     #expect(names == ["x-live0.bin", "x-live1.bin", "x-other.bin"])
     for id in ["live0", "live1", "other"] { #expect(try directory.contents("x-\(id).bin") == Array(id.utf8)) }
+  }
+
+  @Test("a recording that was completed and moved away after the checkpoint is not called removed by another program")
+  func movedAfterCheckpoint() throws {
+    let (broker, directory, events) = (try TestBroker(), try TemporaryDirectory(), try EventLog<ServerEvent>())
+    let server = try Self.server(broker, events, age: .seconds(600))
+    defer {
+      server.shutdown(grace: .zero)
+      server.waitUntilEnded()
+    }
+    let client = try RawClient(server.localAddresses[0])
+    try client.request("POST", "/x", ["Upload-Complete: ?0", "Stream-ID: a"], body: "first ")
+    let created = try client.final().answer
+    #expect(created.status == 201)
+    let first = try Self.collect(broker, directory)
+    try Self.waitUntilCollected(try Self.newestMessage(broker), in: directory)
+    try Self.stop(first)
+    // What a collector leaves behind that is killed after it has completed the recording.
+    let checkpoint = try directory.contents(".collected")
+    try client.request(
+      "PATCH", try #require(created["location"]),
+      [
+        "Content-Type: application/partial-upload", "Upload-Offset: 6", "Upload-Complete: ?1",
+      ], body: "last")
+    #expect(try client.final().answer.status == 201)
+    let second = try Self.collect(broker, directory)
+    try waitUntil("the recording is complete") { access("\(directory.path)/x-a.sidecar", F_OK) == 0 }
+    try Self.stop(second)
+    try directory.write(".collected", checkpoint)
+    for ending in ["bin", "sidecar"] { #expect(unlink("\(directory.path)/x-a.\(ending)") == 0) }
+    let third = try Self.collect(broker, directory)
+    let refused = try third.lines.first("the report") { $0.text.contains("\"event\":\"refused\"") }
+    #expect(refused.text.contains("or it was complete and was moved away"), "\(refused.text)")
+    try Self.stop(third)
+    #expect(directory.names.filter { $0.hasPrefix("x-") } == [])
   }
 }
