@@ -70,8 +70,11 @@ extension UploadResource {
     case .spool: resources.store.removeBody(token)
     }
     removal = nil
-    // The registry reports a closed recording. A recording that others continue has not ended.
-    let isSilent = outcome == .closing || (outcome == .notHeld && (cause == .expired || cause == .interrupted))
+    // The registry reports a closed recording. A recording that others continue has not ended, and one that they have
+    // completed is not closed.
+    let isSilent =
+      outcome == .closing || (outcome == .notHeld && (cause == .expired || cause == .interrupted))
+      || (outcome == .left && cause == .interrupted)
     isOver(isSilent ? nil : event, completion)
   }
 

@@ -120,10 +120,7 @@ extension UploadResource {
     // Bytes that others added before a restart count as theirs, too.
     if let told, case .bytes = kept, content.isKeptByHandler { ledger.state.goBack(to: told) }
     let before = ledger.state.offset
-    if case .bytes(let count) = kept, count > before, told == before {
-      hasOthersBytes = true
-      return
-    }
+    if case .bytes(let count) = kept, count > before, told == before { return }
     do throws(UploadRefusal) {
       try ledger.state.found(kept)
       if ledger.state.offset > before { hasOthersBytes = true }

@@ -80,7 +80,12 @@ extension FileStore {
       try rename(name, forgetsLog: forgetsLog)
       return DiskSync.Touched(directory: directory)
     }
-    let steps = ([check] + (hasSidecars ? sidecarSteps(finishing, file) : []) + [naming]).map(guarding)
+    // An earlier server may have described the recording. Nobody would complete that sidecar.
+    let leaving: DiskSync.Step = { [self] in
+      unlinkat(directory, name.pendingSidecar, 0)
+      return DiskSync.Touched()
+    }
+    let steps = ([check] + (hasSidecars ? sidecarSteps(finishing, file) : [leaving]) + [naming]).map(guarding)
     // Runs on the worker's thread, unless nothing is synced.
     let finished: @Sendable (SystemError?, _ hasStepFailed: Bool) -> Void = { [self] error, hasStepFailed in
       // The continuation of a recording that was closed does not depend on it.

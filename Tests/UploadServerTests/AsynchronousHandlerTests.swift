@@ -181,6 +181,29 @@ struct AsynchronousHandlerTests {
     #expect(!test.events.all.contains { $0.kind == .warning })
   }
 
+  @Test("a newer request for the response of a handler that is still at work takes the place of the older one")
+  func repeatedWait() throws {
+    let (begun, gate) = (try EventLog<String>(), Gate())
+    let test = try TestServer(routes: { server in
+      server.on(.post, "/x") { request in
+        for try await _ in request.body {}
+        begun.append("all is there")
+        await gate.wait()
+        return .ok("done")
+      }
+    })
+    let location = try test.create("/x")
+    let older = try test.connect()
+    try older.patch(location, at: 0, completes: true, body: "01234")
+    _ = try begun.wait("the handler") { $0.first }
+    let newer = try test.connect()
+    try newer.patch(location, at: 5, completes: true, body: "")
+    #expect(throws: (any Error).self, "the older request gets no final response") { try older.final() }
+    gate.open()
+    let answer = try newer.final().answer
+    #expect(answer.status == 200 && answer.body == "done" && answer["upload-complete"] == "?1")
+  }
+
   @Test("a cancelled read is not the end of the body", arguments: [false, true])
   func cancelledRead(_ comesBefore: Bool) throws {
     let test = try TestServer()
@@ -289,7 +312,8 @@ struct AsynchronousHandlerTests {
   @Test("a server that runs in a task ends when the task is cancelled", arguments: [false, true])
   func cancellation(_ atOnce: Bool) async throws {
     let directory = TemporaryDirectory()
-    let server = try UploadServer(listen: "127.0.0.1:0", directory: directory.path)
+    // Another process may be given the number of a free port at any moment.
+    let server = try UploadServer(listen: "unix:\(directory.path)/socket", directory: directory.path)
     let task = Task { try await server.run() }
     if !atOnce {
       let client = try RawClient(server.localAddresses[0])

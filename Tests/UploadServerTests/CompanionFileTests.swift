@@ -201,4 +201,38 @@ struct CompanionFileTests {
     }
     #expect(try RecordingSidecar(parsing: directory.contents(name.sidecar)).stored?.sha256 != nil)
   }
+
+  @Test(
+    "the next recording of a stream begins without the gaps that others left for its name, and takes no stranger's name",
+    arguments: [nil] + Stranger.allCases)
+  func next(_ stranger: Stranger?) throws {
+    let head = StreamedHead.all[0].bytes
+    let test = try TestServer {
+      $0.split = RecordingSplit(size: UInt64(head.count) + 400)
+      $0.split?.leastLength = 0
+    }
+    let path = test.directory.path + "/t-a~2.gaps"
+    if let stranger {
+      try stranger.make(path)
+    } else {
+      try test.directory.write("t-a~2.gaps", Array("{\"offset\":450,\"length\":9,\"cause\":\"not-received\"}\n".utf8))
+    }
+    let before = Self.state(path)
+    let samples = (0..<1000).map { UInt8(truncatingIfNeeded: $0 / 4) }
+    let client = try test.connect()
+    try client.send(TestServer.head("/t.wav", id: "a", type: "audio/wav"))
+    try client.sendChunk(head + samples)
+    try client.send("0\r\n\r\n")
+    #expect(try client.answer().status == 201)
+    let parts = stranger == nil ? ["t-a", "t-a~2", "t-a~3"] : ["t-a", "t-a~3", "t-a~4"]
+    var stored: [UInt8] = []
+    for part in parts {
+      try waitUntil("\(part).sidecar is written") { test.directory.exists(part + ".sidecar") }
+      let sidecar = try RecordingSidecar(parsing: test.directory.contents(part + ".sidecar"))
+      #expect(sidecar.missing == 0, "\(part)")
+      stored += try test.directory.contents(part + ".wav").dropFirst(head.count)
+    }
+    #expect(stored == samples)
+    if stranger == nil { #expect(before != Self.state(path)) } else { #expect(before == Self.state(path)) }
+  }
 }

@@ -56,6 +56,23 @@ struct DescribedStreamTests {
     check(try sidecar(directory), steps: [.init(offset: 2, milliseconds: -3_600_000)])
   }
 
+  @Test("a server without sidecars that completes a described recording leaves no unfinished sidecar")
+  func withoutSidecars() throws {
+    let directory = TemporaryDirectory()
+    let first = try TestServer(in: directory)
+    let location = try first.create("/t.txt", ["Stream-ID: a", Self.description])
+    let client = try first.connect()
+    try client.patch(location, at: 0, body: "abc")
+    #expect(try client.final().answer["upload-offset"] == "3")
+    #expect(directory.exists(".t-a.sidecar"))
+    first.stop()
+    let second = try TestServer(in: directory) { $0.writesSidecars = false }
+    try second.append(location, at: 3, completes: true, "def")
+    second.stop()
+    #expect(try directory.text("t-a.txt") == "abcdef")
+    #expect(!directory.exists(".t-a.sidecar"))
+  }
+
   @Test("an unreadable field changes nothing", arguments: ["(", "device=5", "x\"", ""])
   func invalid(_ value: String) throws {
     let test = try TestServer()

@@ -13,6 +13,26 @@ struct StreamEndTests {
   /// `printf hello | openssl dgst -sha256 -binary | base64`
   private static let right = "sha-256=:LPJNul+wow4m6DsqxbninhsWHlwfp0JecwQzYpOLmCQ=:"
 
+  @Test("after a restart, an upload whose stream others have completed ends without an event")
+  func silentAfterCompletion() throws {
+    let directory = TemporaryDirectory()
+    let first = try TestServer(in: directory)
+    let client = try first.connect()
+    for (complete, body) in [("?0", "abc"), ("?1", "abcdef")] {
+      try client.request("POST", "/x.txt", ["Upload-Complete: \(complete)", "Stream-ID: a"], body: body)
+      #expect(try [200, 201].contains(client.final().answer.status))
+    }
+    _ = try first.events.wait(.ended)
+    first.stop()
+    let test = try TestServer(in: directory) { $0.finishAfter = .milliseconds(50) }
+    // Another stream, which is silent from a later moment on, is closed.
+    let other = try test.connect()
+    try other.request("POST", "/x.txt", ["Upload-Complete: ?0", "Stream-ID: b"], body: "abc")
+    #expect(try other.final().answer.status == 201)
+    #expect(try test.events.wait(.closed).file == "x-b.txt")
+    #expect(test.events.all.count { $0.kind == .closed } == 1)
+  }
+
   @Test("an upload whose final name is refused stays unfinished, and completes when the name is free")
   func nameRefused() async {
     await #expect(processExitsWith: .success) {

@@ -39,7 +39,7 @@ package enum Deactivation: String, Equatable, Sendable, CaseIterable {
     case .unsynced: "the machine stopped before it had written all acknowledged bytes"
     case .overtaken: "a newer request has continued the stream after bytes that never arrived"
     case .misplaced: "the stream can no longer be continued with this upload. Create a new upload to continue"
-    case .contradicted: "the stream contains different bytes than this upload"
+    case .contradicted: "the stream does not contain the bytes of this upload"
     case .refuted: "the upload does not match the Repr-Digest of its creation. None of it was kept"
     case .abandoned: "the handler abandoned the upload"
     }
