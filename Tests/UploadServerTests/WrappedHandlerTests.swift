@@ -279,10 +279,13 @@ struct WrappedHandlerTests {
     #expect(log.all == calls)
   }
 
-  @Test("an ended upload retains no handler and no open file", arguments: ["end", "early", "DELETE", "digest"])
+  @Test("an ended upload retains no handler and no open file", arguments: ["end", "early", "DELETE", "digest", "restart"])
   func released(how: String) throws {
-    let log = Log()
-    let test = try server(log) { how == "early" && $0.utf8.count > 2 ? Response(422) : nil }
+    let (log, directory) = (Log(), TemporaryDirectory())
+    func serve() throws -> TestServer {
+      try server(log, in: directory) { how == "early" && $0.utf8.count > 2 ? Response(422) : nil }
+    }
+    var test = try serve()
     for _ in 0..<3 {
       // The SHA-256 of "abc" (FIPS 180-4), which does not match the content.
       let digest = "Repr-Digest: sha-256=:ungWv48Bz+pBQUDeXa4iI7ADYaOWF3qctBD/YfIAFa0=:"
@@ -291,12 +294,18 @@ struct WrappedHandlerTests {
       try client.patch(location, at: 0, body: "ab")
       _ = try client.final()
       #expect(log.living.withLock { $0 } == 1)
-      switch how {
-      case "DELETE": try client.request("DELETE", location)
-      case "early": try client.patch(location, at: 2, body: "d")
-      default: try client.patch(location, at: 2, completes: true, body: "d")
+      if how == "restart" {
+        // The next handler receives bytes that are read back.
+        test.stop()
+        test = try serve()
       }
-      _ = try client.final()
+      let last = how == "restart" ? try test.connect() : client
+      switch how {
+      case "DELETE": try last.request("DELETE", location)
+      case "early": try last.patch(location, at: 2, body: "d")
+      default: try last.patch(location, at: 2, completes: true, body: "d")
+      }
+      _ = try last.final()
       try waitUntil("the handler is gone") { log.living.withLock { $0 } == 0 }
       try waitUntil("the file is closed") {
         !(try ScratchListing("/proc/self/fd").names.contains {
