@@ -475,10 +475,13 @@ struct DownloadTests {
     clients.append(try begin(2))
     // This client has less than its half, but all places are taken.
     #expect(try isRefused(2))
+    func open() throws -> Double { try figure("sluice_server_downloads_open", of: server.server) }
+    #expect(try open() == 5)
     clients[0].reset()
     _ = try server.events.wait(.downloadInterrupted)
     clients.append(try begin(2))
-    withExtendedLifetime(clients) {}
+    for client in clients.dropFirst() { client.reset() }
+    try waitUntil("no download is counted as open") { try open() == 0 }
   }
 
   @Test("a client that accepts nothing is disconnected after a while, and a slow one is not")

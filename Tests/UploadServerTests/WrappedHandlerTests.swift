@@ -279,7 +279,8 @@ struct WrappedHandlerTests {
     #expect(log.all == calls)
   }
 
-  @Test("an ended upload retains no handler and no open file", arguments: ["end", "early", "DELETE", "digest", "restart"])
+  @Test(
+    "an ended upload retains no handler and no open file", arguments: ["end", "early", "DELETE", "digest", "restart"])
   func released(how: String) throws {
     let (log, directory) = (Log(), TemporaryDirectory())
     func serve() throws -> TestServer {
