@@ -30,10 +30,11 @@ package enum RecordingEnd {
   case discard
   /// Remove it if only this upload uses it, and close it otherwise.
   case expire
-  /// Give it its final name, if any byte of it was received. The reason is for the log; nil if the stream was silent for
-  /// too long.
+  /// Give it its final name, if any byte of it was received. The reason is for the log; nil if the stream was silent
+  /// for too long.
   case close(because: String? = nil)
-  /// Like ``close(because:)``, because closed recordings of the stream contain more, so that it continues in a next part.
+  /// Like ``close(because:)``, because closed recordings of the stream contain more, so that it continues in a next
+  /// part.
   case closeShort
   /// Keep it, for a client that continues the stream within the permitted silence.
   case leave
