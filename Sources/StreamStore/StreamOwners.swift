@@ -8,8 +8,8 @@ internal import StreamServing
 /// A small file for each stream in a separate directory. It identifies the credential that began the stream.
 ///
 /// The file gets its name before the disk has its content, because the loop does not wait for the disk. A power failure
-/// may then leave the name of a file that is empty or contains zeros. The content is therefore also in an extended
-/// attribute, which reaches the journal of the file system before the name does.
+/// may then leave the name of a file that is empty, or whose last bytes are zeros. The content is therefore also in an
+/// extended attribute, which reaches the journal of the file system before the name does. If there is one, it decides.
 struct StreamOwners: Sendable {
   /// Begins with a dot, unlike the names of streams.
   static let directoryName = ".owners"
@@ -58,11 +58,10 @@ struct StreamOwners: Sendable {
       throw error
     }
     defer { close(descriptor) }
+    if let record = try Self.attribute.value(of: descriptor).flatMap({ Self.parsed($0[...]) }) { return record }
     var bytes = [UInt8](repeating: 0, count: 256)
     let count = try retryingInterrupts(operation) { read(descriptor, &bytes, bytes.count) }
-    if let record = Self.parsed(bytes.prefix(count)) { return record }
-    // A power failure has destroyed the content before the stream had synced bytes.
-    return try Self.attribute.value(of: descriptor).flatMap { Self.parsed($0[...]) }
+    return Self.parsed(bytes.prefix(count))
   }
 
   /// nil if this is not the content of a record.

@@ -37,9 +37,10 @@ struct OwnershipTests {
   }
 
   @Test(
-    "a stream keeps its owner if a power failure destroys the content of the owner's record",
-    .enabled(if: hasExtendedAttributes), arguments: [0, 5, 32, 33], [true, false])
-  func destroyedRecord(count: Int, isBeginner: Bool) throws {
+    "a stream keeps its owner if a power failure destroys the content of the owner's record, or the end of it",
+    .enabled(if: hasExtendedAttributes), arguments: [(0, 0), (0, 5), (0, 32), (0, 33), (20, 32), (31, 33)],
+    [true, false])
+  func destroyedRecord(_ remains: (intact: Int, count: Int), isBeginner: Bool) throws {
     let directory = TemporaryDirectory()
     let store = try FileStore(
       path: directory.path, durability: .none, closedLifetime: .zero, files: OpenFiles(), UploadUsage(.init()))
@@ -47,15 +48,19 @@ struct OwnershipTests {
     let (owner, stranger) = ([UInt8](repeating: 1, count: 32), [UInt8](repeating: 2, count: 32))
     if !isBeginner { try directory.write("t-a.part", Array("abc".utf8)) }
     _ = try store.open(name, for: owner, at: 0, creating: true)
-    // The same file, with other content.
-    try directory.write(".owners/t-a", [UInt8](repeating: 0, count: count))
+    func destroy(_ content: [UInt8]) throws {
+      // The same file, with other content.
+      let zeros = [UInt8](repeating: 0, count: remains.count - remains.intact)
+      try directory.write(".owners/t-a", content.prefix(remains.intact) + zeros)
+    }
+    try destroy(owner)
     let record = try store.owners.record(of: name)
     #expect(record?.owner == owner && record?.isBeginner == isBeginner)
     #expect(try store.admits(owner, to: name))
     #expect(try !store.admits(stranger, to: name))
     // The next record of the stream replaces all of it.
     try store.owners.record(stranger, of: name, isBeginner: true)
-    try directory.write(".owners/t-a", [UInt8](repeating: 0, count: count))
+    try destroy(stranger)
     #expect(try store.owners.record(of: name)?.owner == stranger)
   }
 
