@@ -18,7 +18,7 @@ PYTHON   ?= /usr/bin/python3
 RELEASE  := -c release --static-swift-stdlib -Xswiftc -enforce-exclusivity=unchecked -Xswiftc -use-ld=lld \
   -Xlinker --gc-sections -Xlinker --no-warn-symbol-ordering \
   -Xlinker --symbol-ordering-file=$(CURDIR)/Linking/symbol-order.txt
-# BUILD_OPTIONS: options of all builds in .build that .ci/run needs, because other options build all of it again.
+# BUILD_OPTIONS: extra options for the builds that .ci/run makes in .build. Builds with other options rebuild everything.
 BUILD    := $(SWIFT) build $(BUILD_OPTIONS)
 # TEST_OPTIONS=--repeat: a test that fails once and passes three times alone does not fail the run.
 TEST     := SWIFT=$(SWIFT) $(PYTHON) Tests/run.py $(TEST_OPTIONS)

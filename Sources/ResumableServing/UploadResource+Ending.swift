@@ -71,10 +71,8 @@ extension UploadResource {
     }
     removal = nil
     // The registry reports a closed recording. A recording that others continue has not ended, and one that they have
-    // completed is not closed.
-    let isSilent =
-      outcome == .closing || (outcome == .notHeld && (cause == .expired || cause == .interrupted))
-      || (outcome == .left && cause == .interrupted)
+    // completed was reported then.
+    let isSilent = outcome == .closing || (outcome == .notHeld && (cause == .expired || cause == .interrupted))
     isOver(isSilent ? nil : event, completion)
   }
 

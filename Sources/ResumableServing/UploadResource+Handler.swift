@@ -226,7 +226,7 @@ extension UploadResource {
     }
   }
 
-  /// The stream contains different bytes than the upload. This request gets the handler's response, and later ones
+  /// The stream does not contain the bytes of the upload. This request gets the handler's response, and later ones
   /// learn that the upload is over.
   private func contradicted(_ response: Response) {
     let waiting = takeWaiting()

@@ -31,7 +31,7 @@ package enum RecordingEnd {
   /// Remove it if only this upload uses it, and close it otherwise.
   case expire
   /// Give it its final name, if any byte of it was received. The reason is for the log; nil if the stream was silent
-  /// for too long.
+  /// for longer than this server permits.
   case close(because: String? = nil)
   /// Like ``close(because:)``, because closed recordings of the stream contain more, so that it continues in a next
   /// part.
@@ -57,6 +57,6 @@ package enum RecordingOutcome {
   /// It is getting its final name. The registry reports the end of that.
   case closing
   case left
-  /// The upload cannot end it, because a newer request has taken over the stream.
+  /// The upload cannot end it, because a newer request has taken over the stream, or has completed it.
   case notHeld
 }

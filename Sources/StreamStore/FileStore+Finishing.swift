@@ -81,11 +81,13 @@ extension FileStore {
       return DiskSync.Touched(directory: directory)
     }
     // An earlier server may have described the recording. Nobody would complete that sidecar.
-    let leaving: DiskSync.Step = { [self] in
+    let removingDescription: DiskSync.Step = { [self] in
       unlinkat(directory, name.pendingSidecar, 0)
       return DiskSync.Touched()
     }
-    let steps = ([check] + (hasSidecars ? sidecarSteps(finishing, file) : [leaving]) + [naming]).map(guarding)
+    let steps =
+      (hasSidecars ? [check] + sidecarSteps(finishing, file) + [naming] : [check, naming, removingDescription])
+      .map(guarding)
     // Runs on the worker's thread, unless nothing is synced.
     let finished: @Sendable (SystemError?, _ hasStepFailed: Bool) -> Void = { [self] error, hasStepFailed in
       // The continuation of a recording that was closed does not depend on it.

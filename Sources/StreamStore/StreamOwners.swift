@@ -58,7 +58,7 @@ struct StreamOwners: Sendable {
       throw error
     }
     defer { close(descriptor) }
-    if let record = try Self.attribute.value(of: descriptor).flatMap({ Self.parsed($0[...]) }) { return record }
+    if let value = try? Self.attribute.value(of: descriptor), let record = Self.parsed(value[...]) { return record }
     var bytes = [UInt8](repeating: 0, count: 256)
     let count = try retryingInterrupts(operation) { read(descriptor, &bytes, bytes.count) }
     return Self.parsed(bytes.prefix(count))

@@ -227,13 +227,21 @@ package final class StreamRegistry {
       if !isCountedOn(name), discard(name, of: holder.owner, removal) { return .removing }
     }
     switch end {
-    case .expire: return close(name, for: holder.owner, because: "its upload is over") ? .closing : .left
-    case .close(let cause): return close(name, for: holder.owner, because: cause) ? .closing : .left
+    case .expire: return close(name, for: holder.owner, because: "its upload is over") ? .closing : unclosable(name)
+    case .close(let cause): return close(name, for: holder.owner, because: cause) ? .closing : unclosable(name)
     case .closeShort:
       return close(name, for: holder.owner, because: "closed recordings of the stream contain more") ? .closing : .left
     case .discard, .leave, .distrust:
       leave(name, for: holder.owner)
       return .left
+    }
+  }
+
+  /// What happened to a recording that does not grow.
+  private func unclosable(_ name: StreamName) -> RecordingOutcome {
+    switch try? store.measure(name) {
+    case .complete, .closed: .notHeld
+    case .stored, .absent, nil: .left
     }
   }
 

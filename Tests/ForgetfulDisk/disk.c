@@ -9,7 +9,7 @@
 //
 //     C number inode path            a file was created
 //     L number inode path            a file got another name
-//     T number inode path            a file was opened with O_TRUNC
+//     T number inode path            a file was opened with O_CREAT and O_TRUNC
 //     R number flags path path       renameat2(2)
 //     U number path                  a name was removed
 //     M number path                  a directory was created

@@ -12,8 +12,8 @@ package import PropertyTesting
 /// content, or that content as far as it extends the synced one. Bytes that no sync has covered exist only if all names
 /// do that are older than their file, because the size of a file follows them in the journal of the file system.
 ///
-/// A file that was truncated and then renamed has nothing of its older content under its new name, because the
-/// truncation precedes the name in that journal.
+/// A file that was truncated has nothing of its older content if any later change of its directory exists, such as its
+/// new name, because the truncation precedes that change in that journal.
 ///
 /// A file has its attribute `user.sluice.owner` wherever it has a name, because the server sets it before it gives the
 /// file its final name, and both are in that journal.

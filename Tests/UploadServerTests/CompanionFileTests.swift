@@ -203,7 +203,7 @@ struct CompanionFileTests {
   }
 
   @Test(
-    "the next recording of a stream begins without the gaps that others left for its name, and takes no stranger's name",
+    "the next recording of a stream begins without gaps left for its name, and skips a name that another program's file has",
     arguments: [nil] + Stranger.allCases)
   func next(_ stranger: Stranger?) throws {
     let head = StreamedHead.all[0].bytes

@@ -38,7 +38,7 @@ struct OwnershipTests {
 
   @Test(
     "a stream keeps its owner if a power failure destroys the content of the owner's record, or the end of it",
-    .enabled(if: hasExtendedAttributes), arguments: [(0, 0), (0, 5), (0, 32), (0, 33), (20, 32), (31, 33)],
+    .enabled(if: hasExtendedAttributes), arguments: [(0, 0), (0, 5), (0, 32), (0, 33), (20, 32), (31, 33), (32, 32)],
     [true, false])
   func destroyedRecord(_ remains: (intact: Int, count: Int), isBeginner: Bool) throws {
     let directory = TemporaryDirectory()
