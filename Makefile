@@ -18,8 +18,6 @@ PYTHON   ?= /usr/bin/python3
 RELEASE  := -c release --static-swift-stdlib -Xswiftc -enforce-exclusivity=unchecked -Xswiftc -use-ld=lld \
   -Xlinker --gc-sections -Xlinker --no-warn-symbol-ordering \
   -Xlinker --symbol-ordering-file=$(CURDIR)/Linking/symbol-order.txt
-# BUILD_OPTIONS: extra options for the builds that .ci/run makes in .build. Builds with other options rebuild everything.
-BUILD    := $(SWIFT) build $(BUILD_OPTIONS)
 # TEST_OPTIONS=--repeat: a test that fails once and passes three times alone does not fail the run.
 TEST     := SWIFT=$(SWIFT) $(PYTHON) Tests/run.py $(TEST_OPTIONS)
 SUDO     := $(if $(filter 0,$(shell id -u)),,sudo)
@@ -65,20 +63,20 @@ build: packages ## build the command, .build/release/sluice
 	$(SWIFT) build $(RELEASE) --product sluice
 
 test: packages test-packages ## run all tests, with real ALSA, real sockets and real faults
-	$(BUILD) --build-tests
+	$(SWIFT) build --build-tests
 	$(TEST) --skip-build --filter '$(AWAITING)'
 	$(TEST) --skip-build --filter '$(BLOCKING)'
 	$(TEST) --skip-build --skip '$(AWAITING)|$(BLOCKING)'
 	SLUICE_SERVER_THREADS=2 $(TEST) --skip-build --filter UploadServerTests --skip 'UploadServerTests\.($(NO_MORE_WITH_THREADS))/'
 
 listings: packages ## build and run the listings of README and docs as a separate package
-	for product in sluice testmic-control TestDevice; do $(BUILD) --product $$product || exit; done
-	$(BUILD) --package-path samples/listings --scratch-path .build/listings
+	for product in sluice testmic-control TestDevice; do $(SWIFT) build --product $$product || exit; done
+	$(SWIFT) build --package-path samples/listings --scratch-path .build/listings
 	$(PYTHON) samples/listings/run.py .build/debug .build/listings/debug
 
 docs: packages ## build the documentation as a site in .build/docs; fails for undocumented symbols, broken links and warnings of DocC
-	$(BUILD) --product sluice
-	$(BUILD) --target FoundationUploads
+	$(SWIFT) build --product sluice
+	$(SWIFT) build --target FoundationUploads
 	$(PYTHON) docs/site/build.py .build/debug
 
 pictures: build test-packages ## make the pictures of the README from a real load test whose server is killed; fails if they do not show the outage
@@ -88,7 +86,7 @@ docs-test: docs test-packages ## open the site in Chromium and follow its links
 	$(PYTHON) docs/site/test_site.py
 
 test-articles: packages ## compile and run the code of Apple's articles, with one changed import, against sluice serve; SECONDS=20 for a shorter stream
-	$(BUILD) --product sluice
+	$(SWIFT) build --product sluice
 	SWIFT=$(SWIFT) $(PYTHON) Tests/Articles/articles.py .build/debug/sluice $(SECONDS)
 
 # Built as the release is in one respect: the compiler refuses some code only without checks of exclusive access.
