@@ -58,7 +58,8 @@ struct StreamOwners: Sendable {
       throw error
     }
     defer { close(descriptor) }
-    if let value = try? Self.attribute.value(of: descriptor), let record = Self.parsed(value[...]) { return record }
+    // If it cannot be read, the owner is unknown: the content alone may be destroyed, which would admit every token.
+    if let record = try Self.attribute.value(of: descriptor).flatMap({ Self.parsed($0[...]) }) { return record }
     var bytes = [UInt8](repeating: 0, count: 256)
     let count = try retryingInterrupts(operation) { read(descriptor, &bytes, bytes.count) }
     return Self.parsed(bytes.prefix(count))
