@@ -71,7 +71,7 @@ public enum BrokerError: Error, Equatable, Sendable, CustomStringConvertible {
 
   /// Whether the broker, or the account there, has no JetStream: 10039 is an account without it, 10076 a broker.
   /// A cluster without a leader looks the same.
-  var lacksJetStream: Bool {
+  package var lacksJetStream: Bool {
     switch self {
     case .noResponders: true
     case .refused(_, let number, _): [10039, 10076].contains(number)

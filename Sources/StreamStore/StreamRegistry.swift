@@ -18,6 +18,8 @@ package final class StreamRegistry {
     var name: StreamName
     var owner: UploadOwner?
     var deadline: MonotonicInstant
+    /// Why it is closed, if an attempt to close it has failed. Nil if its stream is silent.
+    var cause: String?
     /// The upload that has discarded the recording, if it belonged only to that upload. The recording is removed if no
     /// other upload has stored bytes in it.
     var discarder: Contributor?
@@ -339,13 +341,15 @@ package final class StreamRegistry {
   ///
   /// - Parameters:
   ///   - time: the time after which it is closed. Nil for ``finishAfter``.
+  ///   - cause: why it is then closed. Nil if its stream is silent.
   ///   - discarder: the upload that has discarded the recording, if it belonged only to that upload.
   func leave(
-    _ name: StreamName, for owner: UploadOwner?, atMost time: Duration? = nil, discardedBy discarder: Contributor? = nil
+    _ name: StreamName, for owner: UploadOwner?, atMost time: Duration? = nil, because cause: String? = nil,
+    discardedBy discarder: Contributor? = nil
   ) {
     guard workers[name] == nil, !finishing.contains(name), holders[name] == nil else { return }
     let entry = Unattended(
-      name: name, owner: owner, deadline: .now + (time ?? finishAfter), discarder: discarder)
+      name: name, owner: owner, deadline: .now + (time ?? finishAfter), cause: cause, discarder: discarder)
     unattended[name] = entry
     arm(entry.deadline)
   }
@@ -377,7 +381,9 @@ package final class StreamRegistry {
     for (name, entry) in known where entry.deadline <= now {
       unattended[name] = nil
       // An upload keeps its announced lifetime, even if other requests have sent bytes of the stream.
-      if distrusted[name] != nil || !passOn(name, ownsFile: false) { close(entry.name, for: entry.owner) }
+      if distrusted[name] != nil || !passOn(name, ownsFile: false) {
+        close(entry.name, for: entry.owner, because: entry.cause)
+      }
     }
     // Recordings that were left at nearly the same time are closed together.
     let soonest = now + .nanoseconds(finishAfter.nanoseconds / 64)
@@ -401,7 +407,7 @@ package final class StreamRegistry {
       stream = found
       _ = distrusted.notice(stream)
     } catch {
-      notClosed(name, owner, error)
+      notClosed(name, owner, because: cause, error)
       return true
     }
     var event = ServerEvent(.closed)
@@ -433,7 +439,9 @@ package final class StreamRegistry {
       }
       // The kernel reports it once, so the next attempt would count on these bytes.
       if let failure, failure.mayLackBytes, !failure.error.isForeignChange { distrusted.add(name, failure.error) }
-      finishing.end(name) { if let failure { notClosed(name, owner, failure.error) } else { emit(event) } }
+      finishing.end(name) {
+        if let failure { notClosed(name, owner, because: cause, failure.error) } else { emit(event) }
+      }
     }
     return true
   }
@@ -445,11 +453,11 @@ package final class StreamRegistry {
     removals.begin(.record, of: name)
   }
 
-  private func notClosed(_ name: StreamName, _ owner: UploadOwner?, _ error: SystemError) {
+  private func notClosed(_ name: StreamName, _ owner: UploadOwner?, because cause: String?, _ error: SystemError) {
     if unclosed.updateValue(error, forKey: name) != error {
       emit(ServerEvent(.warning, reason: "cannot close \(name.partial): \(error). The recording stays unfinished."))
     }
-    leave(name, for: owner)
+    leave(name, for: owner, because: cause)
   }
 
   /// Called at the end of the server. No recording is closed after this.

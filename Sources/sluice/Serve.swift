@@ -369,6 +369,7 @@ extension ExitCode {
     self =
       switch error {
       case .unreachable, .disconnected, .timedOut, .noResponders: .unavailable
+      case .refused where error.lacksJetStream: .unavailable
       case .notAuthorized: .notPermitted
       case .unusableFile: .noInput
       case .unsuitableStream, .shortPayload, .refused, .invalidReply, .messageTooLarge: .protocolBroken

@@ -161,7 +161,9 @@ struct ServerFaultTests {
   @Test("a server that stops sends each stream its stored length, and the next server continues there")
   func shutdown() throws {
     let directory = TemporaryDirectory()
-    let test = try TestServer(in: directory)
+    let sockets = TemporaryDirectory()
+    // Another process may be given the number of a free port at any moment.
+    let test = try TestServer(in: directory, listen: "unix:\(sockets.path)/socket")
     let live = try test.connect()
     try live.send(TestServer.head() + "5\r\nhello\r\n")
     let idle = try test.connect()

@@ -70,7 +70,7 @@ struct StreamStoreHandlerTests {
     let store = try FileStore(
       path: directory.path, durability: .none, closedLifetime: .zero, files: OpenFiles(), usage)
     let context = ServingContext(
-      loop: loop, assignment: .only, figures: ServerLoopFigures(), finishAfter: .seconds(60), isValid: { _ in true },
+      loop: loop, assignment: .only, figures: ServerLoopFigures(), finishAfter: .milliseconds(10), isValid: { _ in true },
       emit: { events.append($0) })
     registry = StreamRegistry(
       context, store: store,
@@ -153,6 +153,28 @@ struct StreamStoreHandlerTests {
     registry.closeMisplaced(name, for: nil)
     #expect(try directory.text("t-a.bin") == "abc")
     #expect(upload.closings == 1)
+  }
+
+  @Test("a recording that is closed at the second attempt is reported with the reason of the first one")
+  func reasonOfRefusedClose() throws {
+    // The server has found all uploads of the earlier one.
+    registry.restored()
+    let plain = try handler(at: 0)
+    plain.begin(Connection(loop))
+    send("abc", to: plain)
+    try directory.write("t-a.bin", [1])
+    registry.closeMisplaced(StreamName(path: "/t", streamID: "a", mediaType: nil), for: nil)
+    try #require(events.all.contains { $0.reason?.hasPrefix("cannot close ") == true }, "\(events.all)")
+    unlink("\(directory.path)/t-a.bin")
+    func stopWhenClosed() {
+      if events.all.contains(where: { $0.kind == .closed }) { return loop.stop() }
+      loop.schedule(after: .milliseconds(1)) { stopWhenClosed() }
+    }
+    stopWhenClosed()
+    loop.run()
+    let closed = try #require(events.all.first { $0.kind == .closed })
+    #expect(closed.reason == "interrupted: the next bytes of the stream have no place in it")
+    #expect(try directory.text("t-a.bin") == "abc")
   }
 
   @Test("bytes with a wrong digest are dropped, with the hole before them, and the stream is unchanged")
