@@ -70,7 +70,8 @@ struct StreamStoreHandlerTests {
     let store = try FileStore(
       path: directory.path, durability: .none, closedLifetime: .zero, files: OpenFiles(), usage)
     let context = ServingContext(
-      loop: loop, assignment: .only, figures: ServerLoopFigures(), finishAfter: .milliseconds(10), isValid: { _ in true },
+      loop: loop, assignment: .only, figures: ServerLoopFigures(), finishAfter: .milliseconds(10),
+      isValid: { _ in true },
       emit: { events.append($0) })
     registry = StreamRegistry(
       context, store: store,
