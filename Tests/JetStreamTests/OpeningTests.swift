@@ -16,7 +16,7 @@ struct OpeningTests {
       (#""discard":"new","storage":"memory""#, "in memory"),
       (#""discard":"new","retention":"interest""#, "retention"),
       (#""discard":"new","retention":"workqueue""#, "retention"),
-      (#""discard":"new","max_msgs_per_subject":5"#, "max_msgs_per_subject"),
+      (#""discard":"new","max_msgs_per_subject":1"#, "max_msgs_per_subject"),
       (#""discard":"new","no_ack":true"#, "no_ack"),
       (#""discard":"new","subjects":["other.*"]"#, "does not have the subjects"),
     ]

@@ -87,6 +87,12 @@ TESTS = {module: [f"{module}Tests"] for module in MODULES} | {
     "Recordings": ["RecordingsTests", "UploadServerTests.VerificationTests"],
     **{part: ["UploadServerTests"] for part in ("ResumableServing", "StreamStore", "StreamServing", "DiskFiles")},
     "JetStream": ["JetStreamTests", "UploadServerTests.StorageGuardTests", "UploadServerTests.BrokerStorageTests"],
+    # Most claims about collectors are about the command, which runs in a process of its own.
+    "LogCollecting": ["LogCollectingTests"] + [
+        f"CommandTests.Collect{part}Tests"
+        for part in ("", "Checkpoint", "Damage", "Expiry", "Fault", "Overlap", "ReturnedStore", "Stranger", "Wait")
+    ],
+    "LogServing": ["LogServingTests", "CommandTests.StoreTests", "CommandTests.StoreDurabilityTests"],
     "UploadClient": ["UploadClientTests", "LiveStreamingTests", "DownloadsTests"],
     "Downloads": ["DownloadsTests", "TransferAgentTests"],
     "TransferClient": ["TransferClientTests", "TransferAgentTests"],

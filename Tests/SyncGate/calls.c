@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 #include "faults.h"
@@ -38,6 +39,26 @@ __attribute__((weak)) int open(const char *path, int flags, ...) {
 int fstat(int descriptor, struct stat *status) {
   FAIL_IF_DUE(DISK_STATUS, descriptor, NULL)
   return (int)syscall(SYS_newfstatat, descriptor, "", status, AT_EMPTY_PATH);
+}
+
+off_t lseek(int descriptor, off_t offset, int whence) {
+  FAIL_IF_DUE(DISK_SEEK, descriptor, NULL)
+  return (off_t)syscall(SYS_lseek, descriptor, offset, whence);
+}
+
+ssize_t fgetxattr(int descriptor, const char *name, void *value, size_t size) {
+  FAIL_IF_DUE(DISK_GET_ATTRIBUTE, descriptor, NULL)
+  return (ssize_t)syscall(SYS_fgetxattr, descriptor, name, value, size);
+}
+
+int fsetxattr(int descriptor, const char *name, const void *value, size_t size, int flags) {
+  FAIL_IF_DUE(DISK_SET_ATTRIBUTE, descriptor, NULL)
+  return (int)syscall(SYS_fsetxattr, descriptor, name, value, size, flags);
+}
+
+int fremovexattr(int descriptor, const char *name) {
+  FAIL_IF_DUE(DISK_SET_ATTRIBUTE, descriptor, NULL)
+  return (int)syscall(SYS_fremovexattr, descriptor, name);
 }
 
 int flock(int descriptor, int operation) {
@@ -140,7 +161,7 @@ ssize_t pwritev(int descriptor, const struct iovec *pieces, int piece_count, off
 ssize_t write(int descriptor, const void *bytes, size_t count) {
   if (takes_nothing(descriptor)) return 0;
   if (!disk_faults_are_counted()) return syscall(SYS_write, descriptor, bytes, count);
-  off_t offset = lseek(descriptor, 0, SEEK_CUR);
+  off_t offset = (off_t)syscall(SYS_lseek, descriptor, 0, SEEK_CUR);
   if ((errno = short_or_error(descriptor, &count)) != 0) return -1;
   ssize_t done = syscall(SYS_write, descriptor, bytes, count);
   if (offset >= 0) disk_written(descriptor, offset, done);

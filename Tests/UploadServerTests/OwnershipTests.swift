@@ -1,6 +1,7 @@
 // Tests who owns a stream: no combination of names and types gives a token access to the bytes of another.
 
 import EventLoops
+import ExitTesting
 import Glibc
 import NetworkTesting
 import PropertyTesting
@@ -62,6 +63,33 @@ struct OwnershipTests {
     try store.owners.record(stranger, of: name, isBeginner: true)
     try destroy(stranger)
     #expect(try store.owners.record(of: name)?.owner == stranger)
+  }
+
+  @Test(
+    "while the attribute of an owner's record cannot be read, nobody is admitted, whatever the content",
+    .enabled(if: hasExtendedAttributes && disk_faults_are_possible() != 0))
+  func unreadableAttribute() async {
+    await #expect(processExitsWith: .success) {
+      try reportingErrors {
+        let directory = TemporaryDirectory()
+        let store = try FileStore(
+          path: directory.path, durability: .none, closedLifetime: .zero, files: OpenFiles(), UploadUsage(.init()))
+        let name = StreamName(path: "/t.txt", streamID: "a", mediaType: "text/plain")
+        let (owner, stranger) = ([UInt8](repeating: 1, count: 32), [UInt8](repeating: 2, count: 32))
+        _ = try store.open(name, for: owner, at: 0, creating: true)
+        for content in [[], [UInt8](repeating: 0, count: 32), owner, stranger] {
+          try directory.write(".owners/t-a", content)
+          for credential in [owner, stranger] {
+            disk_faults_begin(directory.path)
+            disk_faults_fail(DISK_GET_ATTRIBUTE, 1, EIO)
+            let isAdmitted = try? store.admits(credential, to: name)
+            disk_faults_begin("")
+            try require(isAdmitted == nil, "\(content) \(credential)")
+            try require(try store.admits(credential, to: name) == (credential == owner), "\(content) \(credential)")
+          }
+        }
+      }
+    }
   }
 
   @Test(

@@ -36,6 +36,9 @@ struct StoreFaultTests {
       Fault(call: DISK_STATUS, name: "status", errors: [EIO, EINTR]),
       Fault(call: DISK_LOCK, name: "lock", errors: [EIO, ENOLCK, EINTR]),
       Fault(call: DISK_ACCESS, name: "access", errors: [EIO, EINTR]),
+      Fault(call: DISK_SEEK, name: "seek", errors: [EIO, EINTR]),
+      Fault(call: DISK_GET_ATTRIBUTE, name: "get an attribute", errors: [EIO, EINTR, ENOTSUP]),
+      Fault(call: DISK_SET_ATTRIBUTE, name: "set an attribute", errors: [ENOSPC, EIO, EINTR, ENOTSUP]),
       // The first one is of a file that one loop has written. Nearly all others are of files that do not exist.
       Fault(call: DISK_OPEN_AGES, name: "open ages", errors: [EIO, EINTR, ENOSPC], calls: [1]),
     ]

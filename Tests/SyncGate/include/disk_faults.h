@@ -21,6 +21,9 @@ enum disk_call {
   DISK_ALLOCATE,        ///< posix_fallocate
   DISK_MAP,             ///< mmap of a file
   DISK_OPEN_AGES,       ///< openat of `ages-*`: each server looks for 256 such files when it starts
+  DISK_SEEK,            ///< lseek
+  DISK_GET_ATTRIBUTE,   ///< fgetxattr
+  DISK_SET_ATTRIBUTE,   ///< fsetxattr, fremovexattr
   DISK_CALLS
 };
 
