@@ -105,6 +105,36 @@ struct StoredBytesTests {
     #expect(try synced.first("the sync") { _ in true } == nil)
   }
 
+  @Test("a body whose bytes were read back for its handler can be closed")
+  func closedAfterReading() throws {
+    let directory = TemporaryDirectory()
+    let (files, usage, loop) = (OpenFiles(), UploadUsage(.init()), try EventLoop())
+    let store = try FileStore(path: directory.path, durability: .none, closedLifetime: .zero, files: files, usage)
+    let records = try UploadRecordStore(
+      in: RecordsDirectory(in: store.directory), disk: store.disk, worker: store.worker, files: files,
+      durability: .none, loop: loop, assignment: .only)
+    let (file, _) = try records.openBody("0000", creating: true)
+    var received: [UInt8]?
+    let handler = Gatherer { [unowned loop] in
+      received = $0
+      loop.stop()
+    }
+    let body = SpooledBody(
+      file, keptCount: 0, account: StreamAccount(usage), share: usage.share(of: nil), handler: handler, loop: loop,
+      records: records, unreadable: { _ in })
+    let bytes = Array("abc".utf8)
+    #expect(body.append(bytes.span, pieces: [0..<3]) == nil)
+    body.end(sha256: nil)
+    #expect(received == nil, "the handler has not accepted it yet")
+    body.accept()
+    loop.run()
+    #expect(received == bytes)
+    let path = try "\(directory.path)/\(#require(records.bodyName("0000")))"
+    #expect(ForeignChangeTests.isOpen(path))
+    body.closeFile()
+    #expect(!ForeignChangeTests.isOpen(path))
+  }
+
   @Test("failures leave no descriptor open")
   func leaks() async {
     // Runs in a separate process because other tests open and close descriptors too.
