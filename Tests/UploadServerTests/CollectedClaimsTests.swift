@@ -42,6 +42,14 @@ struct CollectedClaimsTests {
     #expect(directory.names == ["notes.part"])
   }
 
+  @Test("a file with the number of a part that the log does not list is another program's")
+  func unlisted() throws {
+    _ = try #require(try store.open(name, for: nil, at: 0, creating: true))
+    try directory.write("x-a~3.part", Array("stranger".utf8))
+    #expect(try found() == ["x-a.part"])
+    #expect(directory.exists("x-a~3.part"))
+  }
+
   @Test("a stream whose recording cannot begin has no claim to a later file of that name")
   func notBegun() throws {
     try directory.write("x-a.part", Array("stranger".utf8))

@@ -97,4 +97,19 @@ struct StoredRangesTests {
     let withoutFiles = try store.compareClosed(changed.span, at: 0, of: name)
     #expect(withoutFiles == .unknown)
   }
+
+  @Test("it is unknown which bytes a closed recording with holes contains without its record", arguments: [false, true])
+  func closed(hasRecord: Bool) throws {
+    let directory = TemporaryDirectory()
+    let store = try FileStore(
+      path: directory.path, durability: .none, closedLifetime: .zero, files: OpenFiles(), UploadUsage(.init()))
+    let name = StreamName(path: "/t.txt", streamID: "a", mediaType: "text/plain")
+    var part = RecordingPart(file: name.final)
+    (part.end, part.count) = (10, 6)
+    try store.parts.append(part, to: name.base)
+    try directory.write(name.final, [UInt8](repeating: 7, count: 10))
+    let hole = GapRecord(offset: 4, length: 4, cause: .notReceived)
+    if hasRecord { try directory.write(name.gaps, Array(hole.jsonLine.utf8)) }
+    #expect(try store.storedRanges(of: name) == StoredRanges(closed: hasRecord ? [0..<4, 8..<10] : []))
+  }
 }

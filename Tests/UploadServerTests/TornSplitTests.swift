@@ -237,6 +237,48 @@ struct TornSplitTests {
     }
   }
 
+  @Test(
+    "the recording that grows again once its split is undone is found, also to be closed", arguments: [false, true])
+  func undone(isClosing: Bool) throws {
+    let (directory, _) = try Self.torn(.missing, lost: 100)
+    let store = try FileStore(
+      path: directory.path, durability: .always, closedLifetime: .zero, hasSidecars: true, files: OpenFiles(),
+      UploadUsage(.init()))
+    var found: [String] = []
+    if isClosing {
+      let stream = try #require(try store.openUnfinished(StreamName(base: "k-a")))
+      found.append(stream.name.partial)
+    } else {
+      try store.findUnfinished { name, _ in found.append(name.partial) }
+    }
+    #expect(found == ["k-a.part"])
+  }
+
+  @Test(
+    "a recording that was split off is finished as soon as its records can be read",
+    arguments: ["/.parts/k-a", "/.k-a.sidecar"])
+  func unreadableRecord(file: String) async {
+    await #expect(processExitsWith: .success) { [file = file as String] in
+      let (directory, _) = try TornSplitTests.torn(.content, lost: 0)
+      let store = try FileStore(
+        path: directory.path, durability: .none, closedLifetime: .zero, hasSidecars: true, files: OpenFiles(),
+        UploadUsage(.init()))
+      store.finishLater(StreamName(base: "k-a"), isSplit: true)
+      open_gate_fail(EIO, file)
+      store.finishUnfinished()
+      try waitUntil("it cannot be read") { open_gate_failures() > 0 }
+      let isOver = try EventLog<Bool>()
+      store.worker.executeSlice { isOver.append(true) }
+      _ = try isOver.first("the attempt is over") { _ in true }
+      try require(directory.exists("k-a.part"), "it is finished without its records")
+      open_gate_fail(0, "")
+      try waitUntil("it has its final name") {
+        store.finishUnfinished()
+        return directory.exists("k-a.wav") && !directory.exists("k-a.part")
+      }
+    }
+  }
+
   /// Lets the worker begin while there is no descriptor for the recording. The shortage ends after several attempts.
   private static func lackDescriptors(_ store: FileStore, _ name: StreamName, _ mayBegin: EventLog<Bool>) throws {
     open_gate_fail(EMFILE, "/\(name.partial)")

@@ -92,6 +92,30 @@ struct UnreadableSidecarTests {
     try require(directory.exists(link), "\(moment), \(code): no link")
   }
 
+  @Test("a recording is undisputed if no digest of its received bytes is known, and otherwise once it was compared")
+  func proof() throws {
+    let directory = TemporaryDirectory()
+    let (store, name) = (try Self.store(directory, .none), Self.name)
+    #expect(store.proof(of: name) == .unknown)
+    var sidecar = RecordingSidecar(file: name.final)
+    sidecar.stored = RecordingSidecar.Content(bytes: 3)
+    sidecar.received = sidecar.stored
+    try directory.write(name.pendingSidecar, Array(sidecar.text.utf8))
+    #expect(store.proof(of: name) == .undisputed)
+    sidecar.received?.sha256 = String(repeating: "0", count: 64)
+    try directory.write(name.pendingSidecar, Array(sidecar.text.utf8))
+    #expect(store.proof(of: name) == .pending)
+    // A removal in place hides a sidecar with digests.
+    sidecar.stored?.sha256 = String(repeating: "0", count: 64)
+    try directory.write(name.pendingSidecar, Array(sidecar.text.utf8))
+    #expect(store.proof(of: name) == .unknown)
+    try directory.write(name.sidecar, Array(sidecar.text.utf8))
+    #expect(store.proof(of: name) == .undisputed)
+    sidecar.isDamaged = true
+    try directory.write(name.sidecar, Array(sidecar.text.utf8))
+    #expect(store.proof(of: name) == .damaged)
+  }
+
   /// What is in the place of a hidden sidecar.
   enum Illegible: CaseIterable, Sendable {
     case empty, cut, directory

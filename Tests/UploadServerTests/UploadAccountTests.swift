@@ -458,6 +458,13 @@ struct UploadAccountTests {
       open_gate_delay(0, "")
       try require(usage.room(of: nil) > 1000 - UInt64(count), "all are counted already")
       list_gate_fail(0, "", 0)
+      // The disk does not answer the next attempt either.
+      open_gate_fail(EIO, "/.parts")
+      try waitUntil("the logs cannot be listed") {
+        store.listAgain()
+        return open_gate_failures() > 0
+      }
+      open_gate_fail(0, "")
       try waitUntil("all are counted") {
         store.listAgain()
         return usage.room(of: nil) == 1000 - UInt64(count)
