@@ -89,7 +89,7 @@ struct RefusedBeginningTests {
       try directory.write("taken", [2])
       rename_gate_fail(EINVAL)
       var code: Int32 = 0
-      do {
+      do throws(SystemError) {
         try store.moveUnlessThere("growing", in: store.directory, to: "taken")
       } catch {
         code = error.code

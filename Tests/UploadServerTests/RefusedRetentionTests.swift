@@ -15,7 +15,7 @@ import Testing
 @Suite("Retention on a disk that refuses")
 struct RefusedRetentionTests {
   /// A store that removes all recordings while the clock is synchronized, because the disk has never enough free space.
-  private final class Bed: Sendable {
+  private final class Retained {
     let directory = TemporaryDirectory()
     let events: EventLog<ServerEvent>
     let store: FileStore
@@ -69,7 +69,8 @@ struct RefusedRetentionTests {
 
     /// The recordings that retention knows, without extension.
     func known() throws -> Set<String> {
-      let (answers, retention) = (try EventLog<Set<String>>(), retention)
+      let answers = try EventLog<Set<String>>()
+      let retention = retention
       store.worker.executeSlice { answers.append(Set(retention.ledger.recordings.keys)) }
       return try answers.wait("the ledger") { $0.first }
     }
@@ -93,58 +94,59 @@ struct RefusedRetentionTests {
 
   @Test("a recording that cannot be moved away is reported once, stays whole, and is removed as soon as it can be")
   func obstacle() throws {
-    let bed = try Bed("a", removes: true)
-    let (removing, obstacle) = (bed.directory.path + "/.removing", bed.directory.path + "/.removing/a.txt")
+    let retained = try Retained("a", removes: true)
+    let (removing, obstacle) = (retained.directory.path + "/.removing", retained.directory.path + "/.removing/a.txt")
     try #require(mkdir(removing, 0o700) == 0 && mkdir(obstacle, 0o700) == 0)
-    bed.begin()
-    try bed.awaitWarning("cannot remove a.txt")
-    try bed.awaitRemovals()
+    retained.begin()
+    try retained.awaitWarning("cannot remove a.txt")
+    try retained.awaitRemovals()
     for _ in 0..<2 {
-      bed.store.applyRetention()
-      try bed.awaitRemovals()
-      #expect(bed.isWhole("a"))
+      retained.store.applyRetention()
+      try retained.awaitRemovals()
+      #expect(retained.isWhole("a"))
     }
-    #expect(bed.events.all.count { $0.reason?.contains("cannot remove a.txt") == true } == 1, "\(bed.events.all)")
+    let warnings = retained.events.all.filter { $0.reason?.contains("cannot remove a.txt") == true }
+    #expect(warnings.count == 1, "\(warnings)")
     try #require(rmdir(obstacle) == 0)
-    bed.store.applyRetention()
-    let removed = try bed.events.wait(.removed)
-    #expect(removed.file == "a.txt" && !bed.directory.exists("a.txt"))
+    retained.store.applyRetention()
+    let removed = try retained.events.wait(.removed)
+    #expect(removed.file == "a.txt" && !retained.directory.exists("a.txt"))
   }
 
   @Test("a recording whose sidecar cannot be read now is not removed now, and not tried again at once")
   func unreadableSidecar() async {
     await #expect(processExitsWith: .success) {
-      let bed = try Bed("a", removes: false)
-      bed.begin()
-      try bed.awaitWarning("clock")
+      let retained = try Retained("a", removes: false)
+      retained.begin()
+      try retained.awaitWarning("clock")
       open_gate_fail(EMFILE, "/a.sidecar")
-      bed.synchronizeClock()
-      bed.store.applyRetention()
-      try bed.awaitRemovals()
+      retained.synchronizeClock()
+      retained.store.applyRetention()
+      try retained.awaitRemovals()
       try require(open_gate_failures() >= 2, "\(open_gate_failures()) attempts to read it")
-      let known = try bed.known()
-      try require(known == ["a"] && bed.isWhole("a"), "\(known)")
+      let known = try retained.known()
+      try require(known == ["a"] && retained.isWhole("a"), "\(known)")
       open_gate_fail(0, "")
-      bed.store.applyRetention()
-      try bed.events.wait(.removed)
+      retained.store.applyRetention()
+      try retained.events.wait(.removed)
     }
   }
 
   @Test("a recording that an operator removes while others are removed is forgotten")
   func removedMeanwhile() async {
     await #expect(processExitsWith: .success) {
-      let bed = try Bed("a", "b", removes: true)
+      let retained = try Retained("a", "b", removes: true)
       unlink_gate_close("/.removing/a.txt")
       // If an expectation fails, the store must not wait for a disk that hangs.
       defer { unlink_gate_open() }
-      bed.begin()
+      retained.begin()
       try waitUntil("the disk removes the first one") { unlink_gate_waiters() == 1 }
-      try require(unlink(bed.directory.path + "/b.txt") == 0, "unlink b.txt")
+      try require(unlink(retained.directory.path + "/b.txt") == 0, "unlink b.txt")
       unlink_gate_open()
-      try bed.awaitRemovals()
-      let known = try bed.known()
+      try retained.awaitRemovals()
+      let known = try retained.known()
       try require(known.isEmpty, "\(known)")
-      let removed = bed.events.all.filter { $0.kind == .removed }.map(\.file)
+      let removed = retained.events.all.filter { $0.kind == .removed }.map(\.file)
       try require(removed == ["a.txt"], "\(removed)")
     }
   }
@@ -154,46 +156,46 @@ struct RefusedRetentionTests {
     .enabled(if: disk_faults_are_possible() != 0))
   func inPlace() async {
     await #expect(processExitsWith: .success) {
-      let bed = try Bed("a", removes: true)
-      disk_faults_begin(bed.directory.path)
+      let retained = try Retained("a", removes: true)
+      disk_faults_begin(retained.directory.path)
       // There is no room for a directory.
       disk_faults_fail(DISK_MAKE_DIRECTORY, 1, ENOSPC)
       unlink_gate_fail(EIO, "/a.txt")
-      bed.begin()
-      try bed.awaitWarning("cannot remove a.txt")
-      try bed.awaitRemovals()
-      try require(!bed.directory.exists(".removing") && unlink_gate_failures() == 1, "it was moved away")
-      try require(bed.isWhole("a"), "\(bed.directory.names)")
+      retained.begin()
+      try retained.awaitWarning("cannot remove a.txt")
+      try retained.awaitRemovals()
+      try require(!retained.directory.exists(".removing") && unlink_gate_failures() == 1, "it was moved away")
+      try require(retained.isWhole("a"), "\(retained.directory.names)")
       unlink_gate_fail(0, "")
-      bed.store.applyRetention()
-      try bed.events.wait(.removed)
+      retained.store.applyRetention()
+      try retained.events.wait(.removed)
     }
   }
 
   @Test("recordings that cannot be listed now are listed later")
   func unlisted() async {
     await #expect(processExitsWith: .success) {
-      let bed = try Bed("a", removes: false)
-      let last = bed.directory.path.split(separator: "/").last ?? ""
+      let retained = try Retained("a", removes: false)
+      let last = retained.directory.path.split(separator: "/").last ?? ""
       open_gate_fail(EMFILE, "/\(last)/.")
-      bed.begin()
-      try bed.awaitWarning("cannot be listed")
+      retained.begin()
+      try retained.awaitWarning("cannot be listed")
       open_gate_fail(0, "")
-      bed.store.applyRetention()
-      try waitUntil("it is listed") { try bed.known() == ["a"] }
+      retained.store.applyRetention()
+      try waitUntil("it is listed") { try retained.known() == ["a"] }
     }
   }
 
   @Test("a recording that cannot be read when it is complete is counted later")
   func uncounted() async {
     await #expect(processExitsWith: .success) {
-      let bed = try Bed("a", removes: false)
-      bed.begin()
+      let retained = try Retained("a", removes: false)
+      retained.begin()
       // All are listed then.
-      try bed.awaitWarning("clock")
-      try bed.write("b")
+      try retained.awaitWarning("clock")
+      try retained.write("b")
       open_gate_fail(EMFILE, "/b.sidecar")
-      let (store, isOver) = (bed.store, try EventLog<Bool>())
+      let (store, isOver) = (retained.store, try EventLog<Bool>())
       store.worker.executeSlice {
         store.countRetained(StreamName(base: "b"))
         isOver.append(true)
@@ -202,7 +204,7 @@ struct RefusedRetentionTests {
       try require(open_gate_failures() > 0, "it was read")
       open_gate_fail(0, "")
       store.applyRetention()
-      try waitUntil("it is counted") { try bed.known() == ["a", "b"] }
+      try waitUntil("it is counted") { try retained.known() == ["a", "b"] }
     }
   }
 }
