@@ -189,12 +189,17 @@ extension FileStore {
           var isOver = false
           let isDone = try unlessEnded { () throws(SystemError) in isOver = try purge(file, in: removing) }
           guard isDone else { return }
-          if isOver { continue }
+          if isOver {
+            retention?.unpurged[file] = nil
+            continue
+          }
           return worker.executeSlice { [self] in
             if !isEnded.load(ordering: .acquiring) { purge(completion) }
           }
         } catch {
-          if let retention { complain(retention, "removed recordings still take room: \(error)") }
+          if let retention, retention.unpurged.updateValue(error, forKey: file) != error {
+            retention.emit(ServerEvent(.warning, reason: "removed recordings still take room: \(error)"))
+          }
         }
       }
     }

@@ -38,6 +38,8 @@ package final class RetentionState: @unchecked Sendable {
   fileprivate var complaint: String?
   /// The recordings that could not be removed, without extension. Each is reported once.
   var refused: Set<String> = []
+  /// The files that were moved away and could not be removed, with the reasons. Each reason is reported once.
+  var unpurged: [String: SystemError] = [:]
   var emit: @Sendable (ServerEvent) -> Void = { _ in }
 
   package init(_ rules: RecordingRetention, _ clock: Clock, isPerOwner: Bool = true) {
@@ -59,11 +61,10 @@ extension FileStore {
   /// - Parameter emit: called with each removal, on the worker's thread.
   package func beginRetention(_ emit: @escaping @Sendable (ServerEvent) -> Void) {
     worker.executeSlice { [self] in
+      retention?.emit = emit
       guard unlessEnded({ restoreHalfRemoved() }) else { return }
       purge {}
-      guard let retention else { return }
-      retention.emit = emit
-      list(retention)
+      if let retention { list(retention) }
     }
   }
 

@@ -107,6 +107,8 @@ struct RefusedRetentionTests {
     }
     let warnings = retained.events.all.filter { $0.reason?.contains("cannot remove a.txt") == true }
     #expect(warnings.count == 1, "\(warnings)")
+    let kept = retained.events.all.filter { $0.reason?.contains("still take room") == true }
+    #expect(kept.count == 1, "\(kept)")
     try #require(rmdir(obstacle) == 0)
     retained.store.applyRetention()
     let removed = try retained.events.wait(.removed)
