@@ -76,12 +76,12 @@ struct StreamStoreHandlerTests {
     registry = StreamRegistry(
       context, store: store,
       limits: StreamLimits(options: limits, usage: usage, accounts: store.accounts, worker: store.worker, loop: loop),
-      maximumHole: 1_000)
+      maximumHole: 1_000, maximumGapLines: 1)
   }
 
-  private func handler(at offset: Int, _ fields: HeaderFields = [:]) throws -> StreamStoreHandler {
+  private func handler(at offset: Int, id: String = "a", _ fields: HeaderFields = [:]) throws -> StreamStoreHandler {
     let octets = Array("/t".utf8)
-    var all: HeaderFields = ["stream-id": "a", "stream-offset": "\(offset)"]
+    var all: HeaderFields = ["stream-id": id, "stream-offset": "\(offset)"]
     all.append(contentsOf: fields)
     let head = RequestHead(
       method: "PUT", target: try RequestTarget(octets.span, method: "PUT"), minorVersion: 1, fields: all,
@@ -92,6 +92,22 @@ struct StreamStoreHandlerTests {
   private func send(_ text: String, to handler: StreamStoreHandler) {
     let bytes = Array(text.utf8)
     handler.receive(bytes.span, pieces: [0..<bytes.count])
+  }
+
+  /// How many more bytes the quota permits.
+  private var room: UInt64 { registry.limits.usage.room(of: nil) }
+
+  /// Runs the loop until a recording is closed, and returns the event.
+  private func runUntilClosed() throws -> ServerEvent {
+    var attempts = 0
+    func stopWhenClosed() {
+      attempts += 1
+      if attempts > 30_000 || events.all.contains(where: { $0.kind == .closed }) { return loop.stop() }
+      loop.schedule(after: .milliseconds(1)) { stopWhenClosed() }
+    }
+    stopWhenClosed()
+    loop.run()
+    return try #require(events.all.first { $0.kind == .closed }, "\(events.all)")
   }
 
   /// An upload that has sent three bytes of the stream.
@@ -167,13 +183,7 @@ struct StreamStoreHandlerTests {
     registry.closeMisplaced(StreamName(path: "/t", streamID: "a", mediaType: nil), for: nil)
     try #require(events.all.contains { $0.reason?.hasPrefix("cannot close ") == true }, "\(events.all)")
     unlink("\(directory.path)/t-a.bin")
-    func stopWhenClosed() {
-      if events.all.contains(where: { $0.kind == .closed }) { return loop.stop() }
-      loop.schedule(after: .milliseconds(1)) { stopWhenClosed() }
-    }
-    stopWhenClosed()
-    loop.run()
-    let closed = try #require(events.all.first { $0.kind == .closed })
+    let closed = try runUntilClosed()
     #expect(closed.reason == "interrupted: the next bytes of the stream have no place in it")
     #expect(try directory.text("t-a.bin") == "abc")
   }
@@ -259,5 +269,137 @@ struct StreamStoreHandlerTests {
     let right = try test.connect()
     try right.patch(location, at: 0, completes: true, body: "abc")
     #expect(try right.final().answer.status == 201)
+  }
+
+  // MARK: Refusals
+
+  @Test("a hole for which other streams have left no room is refused, and takes no room", arguments: ["", "x"])
+  func roomTaken(_ text: String) throws {
+    let beginning = try handler(at: 0)
+    beginning.begin(Connection(loop))
+    send("abc", to: beginning)
+    let (connection, late, other) = (Connection(loop), try handler(at: 12), try handler(at: 0, id: "b"))
+    late.begin(connection)
+    #expect(connection.isAccepted)
+    other.begin(Connection(loop))
+    send("0123456789", to: other)
+    #expect(room == 7)
+    // The hole precedes a byte, or the end of the stream.
+    if text.isEmpty { late.end() } else { send(text, to: late) }
+    #expect(connection.response?.status == 507)
+    #expect(connection.response?.fields.single("stream-offset") == "3")
+    #expect(room == 7)
+    #expect(try directory.text("t-a.part") == "abc")
+  }
+
+  @Test("a hole before the end that cannot be recorded is refused, and takes no room")
+  func refusedHole() throws {
+    let beginning = try handler(at: 0)
+    beginning.begin(Connection(loop))
+    send("abc", to: beginning)
+    let (connection, late) = (Connection(loop), try handler(at: 12))
+    late.begin(connection)
+    // Another program has taken the name of the record.
+    try directory.write("t-a.gaps", Array("a list of gaps\n".utf8))
+    late.end()
+    #expect((500...599).contains(connection.response?.status ?? 0), "\(connection.response?.status ?? 0)")
+    #expect(connection.response?.fields.single("stream-offset") == "3")
+    #expect(room == 17)
+    #expect(try directory.text("t-a.part") == "abc")
+    #expect(try directory.text("t-a.gaps") == "a list of gaps\n")
+  }
+
+  @Test("a recording with as many gaps as it may have gets no other one, even if it cannot be closed")
+  func unclosableWithGaps() throws {
+    let (first, second) = (try handler(at: 1), try handler(at: 5))
+    first.begin(Connection(loop))
+    send("b", to: first)
+    // Another program has taken the recording's name.
+    try directory.write("t-a.bin", [1])
+    let connection = Connection(loop)
+    second.begin(connection)
+    #expect(connection.response?.status == 503 && connection.response?.fields.single("retry-after") != nil)
+    #expect(!connection.isAccepted && second.state.phase == .done)
+    let refusals = events.all.filter { $0.status == 503 && $0.reason == StreamAnswer.tooManyGaps }
+    #expect(refusals.count == 1 && refusals.first?.file == "t-a.part", "\(events.all)")
+    #expect(try directory.contents("t-a.part") == [0, 0x62])
+    #expect(try directory.contents("t-a.bin") == [1])
+  }
+
+  @Test("a request that waits for the end of its stream is answered when the server stops, and stores nothing later")
+  func stopsWhileWaiting() throws {
+    let (connection, waiting) = (Connection(loop), try handler(at: 0))
+    let name = StreamName(path: "/t", streamID: "a", mediaType: nil)
+    registry.finishing.begin(name)
+    waiting.begin(connection)
+    #expect(!connection.isAccepted && connection.response == nil)
+    waiting.serverStops()
+    #expect(connection.response?.status == 503)
+    #expect(connection.response?.fields.single("retry-after") != nil && waiting.state.phase == .done)
+    registry.finishing.end(name) {}
+    #expect(!connection.isAccepted && !directory.exists("t-a.part"))
+  }
+
+  // MARK: Uploads of an earlier server
+
+  @Test("a request of an earlier server whose recording is gone is told to retry, and begins no other recording")
+  func goneRecording() throws {
+    let (connection, keeper) = (Connection(loop), try handler(at: 0))
+    keeper.restoreKeeping(connection, for: Upload(), at: 3)
+    #expect(connection.response?.status == 503 && connection.response?.fields.single("retry-after") != nil)
+    #expect(!connection.isAccepted && keeper.state.phase == .done)
+    #expect(keeper.diskError?.code == ENOENT)
+    #expect(!directory.exists("t-a.part"))
+    #expect(!keeper.droppedRefused(), "it has no stream")
+  }
+
+  @Test("a request of an earlier server whose bytes are before a hole is told to retry, and leaves its stream")
+  func overtakenRecording() throws {
+    let later = try handler(at: 4)
+    later.begin(Connection(loop))
+    send("x", to: later)
+    later.yieldStream()
+    let (connection, keeper) = (Connection(loop), try handler(at: 0))
+    keeper.restoreKeeping(connection, for: Upload(), at: 3)
+    #expect(connection.response?.status == 503 && connection.response?.fields.single("retry-after") != nil)
+    #expect(!connection.isAccepted && keeper.state.phase == .done)
+    #expect(room == 15)
+    // The space of a removed file is free again, unless a request is active on it.
+    unlink("\(directory.path)/t-a.part")
+    registry.limits.accounts?.recount(on: registry.limits.worker)
+    try waitUntil("the room is free") { room == 20 }
+  }
+
+  @Test(
+    "an upload that is found later inherits a recording that another upload of its owner has discarded",
+    arguments: [true, false])
+  func inherited(isRecorded: Bool) throws {
+    try directory.write("t-a.part", Array("abc".utf8))
+    // A link to nowhere in place of the logs.
+    if !isRecorded { symlink("/nonexistent/parts", directory.path + "/.parts") }
+    let name = StreamName(path: "/t", streamID: "a", mediaType: nil)
+    let (first, second) = (Upload(), Upload())
+    first.ownsFile = true
+    registry.restore(first, of: name)
+    _ = registry.end(.discard, name, by: first) { _ in }
+    let warnings = events.all.filter { $0.reason?.hasPrefix("cannot record bytes of others in t-a.part: ") == true }
+    #expect(warnings.count == (isRecorded ? 0 : 1), "\(events.all)")
+    registry.restore(second, of: name)
+    #expect(second.ownsFile)
+    #expect(try directory.text("t-a.part") == "abc")
+  }
+
+  @Test("a recording whose upload was discarded is closed, and not removed, if others have written to it")
+  func discardedButShared() throws {
+    let (upload, keeper) = try begun()
+    #expect(upload.ownsFile)
+    try registry.store.note(.shared, on: StreamName(path: "/t", streamID: "a", mediaType: nil))
+    keeper.park()
+    _ = keeper.end(.discard, for: upload) { _ in }
+    // All uploads of the earlier server are known now.
+    registry.restored()
+    let closed = try runUntilClosed()
+    #expect(closed.file == "t-a.bin" && closed.bytes == 3, "\(closed)")
+    #expect(try directory.text("t-a.bin") == "abc")
   }
 }
