@@ -170,6 +170,41 @@ struct RecordingSearchTests {
     }
   }
 
+  @Test("a recording may exist as long as the list of all recordings is broken off, and not after it was made again")
+  func brokenOffList() async {
+    await #expect(processExitsWith: .success) {
+      let directory = TemporaryDirectory()
+      for number in 0..<5 { try directory.write("r-\(number).xyz", []) }
+      let descriptor = open(directory.path, O_RDONLY | O_DIRECTORY)
+      let (recordings, worker) = (CompleteRecordings(in: descriptor), BackgroundWorker())
+      let (absent, listed) = (StreamName(base: "r-9"), StreamName(base: "r-3"))
+      func failure() -> Int32 {
+        do throws(SystemError) {
+          return try recordings.find(absent) == nil ? 0 : -1
+        } catch {
+          return error.code
+        }
+      }
+      list_gate_fail(EIO, directory.path, 2)
+      try recordings.scan(on: worker, patience: .zero) { _, _ in }
+      try waitUntil("the first list is broken off") { failure() == EIO }
+      recordings.scanAgain(on: worker) { _, _ in }
+      try waitUntil("the second list is broken off") { failure() == EIO }
+      list_gate_fail(0, "", 0)
+      if disk_faults_are_possible() != 0 {
+        disk_faults_begin(directory.path)
+        disk_faults_fail(DISK_OPEN, 1, ENOMEM)
+        recordings.scanAgain(on: worker) { _, _ in }
+        try require(failure() == ENOMEM, "the third list has begun: \(failure())")
+        disk_faults_begin("")
+      }
+      recordings.scanAgain(on: worker) { _, _ in }
+      try waitUntil("the last list is complete") { failure() == 0 }
+      let found = try recordings.find(listed)?.final
+      try require(found == "r-3.xyz", "\(found ?? "nothing")")
+    }
+  }
+
   @Test("a search that is repeated leaves alone what the first one has begun to finish")
   func repeated() async {
     await #expect(processExitsWith: .success) {

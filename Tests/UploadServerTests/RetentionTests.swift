@@ -19,6 +19,18 @@ import Testing
 struct RetentionTests {
   // MARK: Which recordings
 
+  @Test("free space that is no number, or negative, requests nothing, and a name without a number is a first part")
+  func oddValues() {
+    for percent in [Double.nan, -Double.infinity, -1, 0] {
+      #expect(RecordingRetention.FreeSpace.percent(percent).bytes(of: 1000) == 0, "\(percent)")
+    }
+    #expect(RecordingRetention.FreeSpace.percent(.infinity).bytes(of: 1000) == 0)
+    for (name, part) in [("s", 1), ("s~", 1), ("s~x", 1), ("s~2", 2), ("s~1~2", 1)] {
+      let recording = RetentionLedger.Recording(fileBase: name, owner: nil, since: nil, size: 0, room: 0)
+      #expect(recording.place.stream == "s" && recording.place.part == part, "\(name)")
+    }
+  }
+
   @Test(
     "the oldest are removed first, exactly as the rules require, and no owner loses one because of another's",
     arguments: Seed.several(20))

@@ -346,6 +346,15 @@ struct SplitRecordingTests {
         if let found { #expect(time > clock.started && (expected != nil || found > offsets[frames - 1]), "\(seed)") }
       }
     }
+    // The time of the first frame includes the steps before it.
+    let stepped = try #require(
+      StreamClock(
+        started: 0, first: 80, head,
+        steps: [
+          .init(offset: 160, milliseconds: 4), .init(offset: 80, milliseconds: 2), .init(offset: 120, milliseconds: 3),
+        ]))
+    #expect(stepped.time(at: 80) == 0)
+    #expect(stepped.steps == [.init(offset: 120, milliseconds: 3), .init(offset: 160, milliseconds: 4)])
     // The largest values that a header and a sender can state.
     var extreme = try #require(StreamClock(started: .max, first: .max, head))
     _ = (extreme.time(at: .max), extreme.offset(of: .max), extreme.offset(of: .min))
