@@ -3,6 +3,7 @@
 import EventLoops
 import ExitTesting
 import Glibc
+import HTTPMessages
 import NetworkTesting
 import SyncGate
 import Testing
@@ -21,10 +22,12 @@ struct StoreOpeningTests {
 
   init() throws { store = try Self.store(in: directory) }
 
-  private static func store(in directory: TemporaryDirectory, isCollected: Bool = false) throws -> FileStore {
+  private static func store(
+    in directory: TemporaryDirectory, hasSidecars: Bool = false, isCollected: Bool = false
+  ) throws -> FileStore {
     try FileStore(
-      path: directory.path, durability: .none, closedLifetime: .zero, isCollected: isCollected, files: OpenFiles(),
-      UploadUsage(.init()))
+      path: directory.path, durability: .none, closedLifetime: .zero, hasSidecars: hasSidecars,
+      isCollected: isCollected, files: OpenFiles(), UploadUsage(.init()))
   }
 
   /// A line about the recording of that number.
@@ -149,6 +152,22 @@ struct StoreOpeningTests {
     try Self.write("abc", at: 5, to: stream)
     #expect(stream.length == 8 && stream.missing == 5)
     #expect(try directory.contents("t-a~2.part") == [0, 0, 0, 0, 0] + Array("abc".utf8))
+  }
+
+  @Test("the sender's description belongs to the next part, wherever that begins")
+  func describedPart() throws {
+    let directory = TemporaryDirectory()
+    let store = try Self.store(in: directory, hasSidecars: true)
+    try directory.write("t-a.txt", Array("abc".utf8))
+    try store.parts.append(Self.line(1, end: 3), to: name.base)
+    let stream = try #require(try store.open(name, for: nil, at: 10, creating: true))
+    let description = try #require(StreamDescription(parsing: "device=\"kitchen\""))
+    try stream.describe(description)
+    #expect(try directory.text(".t-a~2.sidecar").contains("kitchen"))
+    // Others may have sent the bytes from 10 on, so the part begins with the first byte that comes.
+    try Self.write("xyz", at: 20, to: stream)
+    #expect(stream.start == 20)
+    #expect(try directory.text(".t-a~2.sidecar").contains("kitchen"))
   }
 
   @Test("a log that states no hole before a part that follows another without a gap has none")

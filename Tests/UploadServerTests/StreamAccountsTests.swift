@@ -60,4 +60,41 @@ struct StreamAccountsTests {
     accounts.recount(on: BackgroundWorker())
     try waitUntil("the room is free") { usage.room(of: nil) == Self.quota - 2 }
   }
+
+  @Test("of a stream that is divided into recordings, only the one that grows counts")
+  func divided() throws {
+    let head = StreamedHead.all[0]
+    let piece = 4 * head.frameLength
+    var limits = UploadLimitsConfiguration()
+    limits.quota = Self.quota
+    let usage = UploadUsage(limits)
+    var division = RecordingSplit(size: UInt64(head.bytes.count + 4 * piece))
+    division.leastLength = 0
+    let store = try FileStore(
+      path: directory.path, durability: .none, closedLifetime: .zero, hasSidecars: true, split: division,
+      files: OpenFiles(), usage)
+    let name = StreamName(path: "/k.wav", streamID: "a", mediaType: "audio/wav")
+    let stream = try #require(try store.open(name, for: nil, at: 0, creating: true))
+    let allowance = StreamAllowance(
+      StreamLimits(
+        options: limits, usage: usage, accounts: store.accounts, worker: store.worker, loop: try EventLoop()))
+    try allowance.enter(owner, needsRoom: true)
+    allowance.open(stream, owner: owner)
+    var (offset, count) = (0, 0)
+    for number in 0..<20 {
+      let bytes = number == 0 ? head.bytes : [UInt8](repeating: UInt8(number), count: piece)
+      let granted = allowance.reserve(UInt64(bytes.count))
+      #expect(granted == UInt64(bytes.count))
+      let stored = stream.write(bytes.span, [0..<bytes.count], skipping: 0, at: UInt64(offset), maySplit: true)
+      #expect(stored.count == bytes.count && stored.error == nil)
+      offset += bytes.count
+      for part in stored.splits { allowance.moved(from: part.name, to: stream) }
+      allowance.settle(stream)
+      count += stored.splits.count
+      #expect(usage.room(of: nil) == Self.quota - stream.size, "piece \(number)")
+    }
+    #expect(count == 4 && stream.name.partial == "k-a~5.part")
+    allowance.leave()
+    #expect(usage.room(of: nil) == Self.quota - stream.size)
+  }
 }
