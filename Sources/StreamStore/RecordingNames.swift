@@ -96,8 +96,11 @@ extension FileStore {
       for number in 1...Self.mostNamesakes {
         let candidate = number == 1 ? path : "\(path[..<dot])~\(number)\(path[dot...])"
         let name = Self.lastComponent(candidate)
-        if symlinkat(target, parent, name) == 0 || Self.linkTarget(name, in: parent) == target { return candidate }
-        guard errno == EEXIST || Self.linkTarget(name, in: parent) != nil else { return nil }
+        if symlinkat(target, parent, name) == 0 { return candidate }
+        // Reading what has the name may set another error.
+        let reason = errno
+        if Self.linkTarget(name, in: parent) == target { return candidate }
+        guard reason == EEXIST else { return nil }
       }
       return nil
     }

@@ -127,6 +127,26 @@ struct RecordingNamesTests {
     #expect(try RecordingSidecar(parsing: directory.contents("k-e.sidecar")).link == nil)
   }
 
+  @Test(
+    "what another program has put at the name of a link stays, and the link has the next name",
+    arguments: ["touch", "mkdir", "ln -s /nonexistent"])
+  func taken(_ command: String) throws {
+    let directory = TemporaryDirectory()
+    try Command.run("sh", ["-c", "cd '\(directory.path)' && mkdir k && \(command) k/a.wav"])
+    let test = try TestServer(in: directory) {
+      $0.names = RecordingNames(pattern: "{name}/{stream}", includesWhole: true)
+    }
+    let client = try test.connect()
+    try client.send(TestServer.head("/k.wav", id: "a", type: "audio/wav"))
+    try client.sendChunk(StreamedHead.all[0].bytes + [3, 3, 3, 3])
+    try client.send("0\r\n\r\n")
+    #expect(try client.answer().status == 201)
+    try waitUntil("the sidecar is written") { directory.exists("k-a.sidecar") }
+    #expect(link(directory, "k/a~2.wav") == "../k-a.wav")
+    #expect(link(directory, "k/a.wav") == (command.hasPrefix("ln") ? "/nonexistent" : nil))
+    #expect(try RecordingSidecar(parsing: directory.contents("k-a.sidecar")).link == "k/a~2.wav")
+  }
+
   @Test("no link is created or removed behind a link that an operator has put into the directory")
   func operatorsLink() throws {
     let (directory, outside) = (TemporaryDirectory(), TemporaryDirectory())

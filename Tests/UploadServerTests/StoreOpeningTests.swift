@@ -164,7 +164,7 @@ struct StoreOpeningTests {
     let description = try #require(StreamDescription(parsing: "device=\"kitchen\""))
     try stream.describe(description)
     #expect(try directory.text(".t-a~2.sidecar").contains("kitchen"))
-    // Others may have sent the bytes from 10 on, so the part begins with the first byte that comes.
+    // The part begins with the first byte that comes.
     try Self.write("xyz", at: 20, to: stream)
     #expect(stream.start == 20)
     #expect(try directory.text(".t-a~2.sidecar").contains("kitchen"))
