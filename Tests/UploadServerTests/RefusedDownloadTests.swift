@@ -78,6 +78,28 @@ struct RefusedDownloadTests {
     }
   }
 
+  @Test("a client that is gone before its recording is found has begun no download")
+  func gone() async {
+    await #expect(processExitsWith: .success) {
+      let directory = TemporaryDirectory()
+      try Self.leave(in: directory)
+      let test = try TestServer(in: directory) { ($0.allowsDownloads, $0.threads) = (true, 1) }
+      open_gate_close("/.owners/t-a")
+      defer { open_gate_open() }
+      let client = try Self.download(test)
+      try waitUntil("the server looks for the owner") { open_gate_waiters() == 1 }
+      client.reset()
+      try waitUntil("the server notices it") { try figure("sluice_server_connections_open", of: test.server) == 0 }
+      open_gate_open()
+      // The server looks for recordings one after another.
+      let answer = try Self.download(test).answer()
+      try require(answer.status == 200 && answer.body == "abc", "\(answer)")
+      _ = try test.events.wait(.downloaded)
+      try require(!test.events.all.contains { $0.kind == .downloadInterrupted }, "\(test.events.all)")
+      test.stop()
+    }
+  }
+
   @Test(
     "a read that is interrupted is repeated, and one that fails gives no bytes",
     .enabled(if: disk_faults_are_possible() != 0), arguments: [EINTR, EIO])
