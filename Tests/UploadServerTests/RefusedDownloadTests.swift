@@ -17,7 +17,7 @@ import Testing
 @Suite("Downloads that the disk refuses or delays")
 struct RefusedDownloadTests {
   private static let content = Array("abc".utf8)
-  private static let digest = Digest(.sha256, of: content.span.bytes)
+  private static let digest = Digest(.sha256, of: Array("abc".utf8).span.bytes)
 
   /// Writes a complete recording, and its sidecar under that name.
   private static func leave(sidecar name: String = "t-a.sidecar", in directory: TemporaryDirectory) throws {
