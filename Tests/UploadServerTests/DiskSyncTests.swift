@@ -21,11 +21,11 @@ struct DiskSyncTests {
     /// For each file the error, and how many of its bytes were unsynced when its turn ended.
     let results = Lock<[Int: (error: SystemError?, unsynced: UInt)]>([:])
 
-    init(in directory: TemporaryDirectory = TemporaryDirectory()) throws {
+    init(in directory: TemporaryDirectory = TemporaryDirectory(), marks: Bool = false) throws {
       self.directory = directory
       mayBegin = try EventCounter()
       descriptor = open(directory.path, O_RDONLY | O_DIRECTORY)
-      sync = DiskSync(directory: descriptor, worker: worker, files: OpenFiles())
+      sync = DiskSync(directory: descriptor, worker: worker, files: OpenFiles(), marks: marks)
       disk_faults_begin(directory.path)
       worker.execute { [self] in _ = waitUntilReadable(mayBegin.descriptor) }
     }
@@ -46,12 +46,14 @@ struct DiskSyncTests {
     /// - Parameters:
     ///   - folder: where the file is; nil for the directory of the recordings.
     ///   - path: the path of a file in a folder.
+    ///   - isNamed: whether the name of the file is known.
     func take(
       _ number: Int, _ steps: [DiskSync.Step] = [], in parent: Int32? = nil, of folder: Int32? = nil,
-      at path: String? = nil
+      at path: String? = nil, isNamed: Bool = true, growth: DiskSync.Growth = .ended
     ) {
       let path = path ?? self.path(number)
-      sync.sync(.named("\(number)", in: folder ?? descriptor), "sync \(number)", steps, in: parent) { [self] error in
+      let file = isNamed ? DiskSync.File.named("\(number)", in: folder ?? descriptor) : .unknown
+      sync.sync(file, "sync \(number)", steps, in: parent, growth: growth) { [self] error in
         let unsynced = disk_faults_unsynced(path)
         results.withLock { $0[number] = (error, unsynced) }
       }
@@ -165,6 +167,35 @@ struct DiskSyncTests {
       try bench.begin(awaiting: 3)
       let codes = bench.results.withLock { results in (0..<3).map { results[$0]?.error?.code } }
       try require(codes == [EIO, EIO, nil], "\(codes)")
+    }
+  }
+
+  @Test("a file whose name is unknown is on the disk with all others, in the same sync")
+  func unknownName() async {
+    await #expect(processExitsWith: .success) {
+      let bench = try Bench()
+      for number in 0..<20 { try bench.write(number) }
+      for number in 0..<20 { bench.take(number, isNamed: number != 7) }
+      try bench.begin(awaiting: 20)
+      let count = disk_faults_calls(DISK_SYNC)
+      try require(count == 1, "\(count) syncs")
+      for (number, result) in bench.results.withLock({ $0 }) {
+        try require(result.error == nil && result.unsynced == 0, "\(number): \(result)")
+      }
+    }
+  }
+
+  @Test("a growing file whose name is unknown does not count as synced, because its mark would be wrong")
+  func unknownGrowingName() async {
+    await #expect(processExitsWith: .success) {
+      for growth in [DiskSync.Growth.ended, .continues] {
+        let bench = try Bench(marks: true)
+        try bench.write(0)
+        bench.take(0, isNamed: false, growth: growth)
+        try bench.begin(awaiting: 1)
+        let code = bench.results.withLock { $0[0]?.error?.code }
+        try require(code == (growth == .ended ? nil : EIO), "\(growth): \(String(describing: code))")
+      }
     }
   }
 

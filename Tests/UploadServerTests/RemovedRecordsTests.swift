@@ -1,10 +1,14 @@
 // Tests that a server continues when somebody removes, moves or replaces the directory of its upload records.
 
+import EventLoops
 import Glibc
 import NetworkTesting
 import StreamServing
+import SyncGate
 import Testing
 import UploadServer
+
+@testable import ResumableServing
 
 @Suite("A server whose .uploads is removed")
 struct RemovedRecordsTests {
@@ -205,5 +209,26 @@ struct RemovedRecordsTests {
     let next = try TestServer(in: directory)
     #expect(try next.connect().head(location).status == 410)
     next.stop()
+  }
+
+  @Test(
+    "a directory that cannot be examined leaves no descriptor open, and does not count as replaced later",
+    .enabled(if: disk_faults_are_possible() != 0))
+  func unexamined() async {
+    await #expect(processExitsWith: .success) {
+      let directory = TemporaryDirectory()
+      let parent = open(directory.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+      let records = RecordsDirectory(in: parent)
+      disk_faults_begin(directory.path)
+      disk_faults_fail(DISK_STATUS, 1, EIO)
+      var code: Int32 = 0
+      do throws(SystemError) { _ = try records.open(makesIt: true) } catch { code = error.code }
+      try require(code == EIO, "error \(code)")
+      try require(!ForeignChangeTests.isOpen(directory.path + "/.uploads"), "it is closed")
+      let opened = try records.open(makesIt: true)
+      try require(!opened.isReplacement, "it is the first one")
+      close(opened.descriptor)
+      close(parent)
+    }
   }
 }

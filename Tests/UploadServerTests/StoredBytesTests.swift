@@ -69,6 +69,19 @@ struct StoredBytesTests {
     #expect(try test.directory.text("u-b.txt") == text)
   }
 
+  @Test("bytes do not match a file that ends before them")
+  func shorterFile() throws {
+    let directory = TemporaryDirectory()
+    try directory.write("f", Array("abc".utf8))
+    let descriptor = open(directory.path + "/f", O_RDONLY | O_CLOEXEC)
+    defer { close(descriptor) }
+    let bytes = Array("abcd".utf8)
+    let isInFile = try BodyWriter.matches(descriptor, bytes.span, [0..<3], count: 3, at: 0)
+    let isLongerInFile = try BodyWriter.matches(descriptor, bytes.span, [0..<4], count: 4, at: 0)
+    let isBehindFile = try BodyWriter.matches(descriptor, bytes.span, [3..<4], count: 1, at: 3)
+    #expect(isInFile && !isLongerInFile && !isBehindFile)
+  }
+
   @Test("a body that waits for the disk keeps no descriptor, and the sync applies to its own file")
   func closedBeforeSync() throws {
     let directory = TemporaryDirectory()

@@ -1,6 +1,7 @@
 // Tests the removal of a stream in many files: whenever a server is killed, the next one finishes the removal.
 // Meanwhile only requests for the same stream wait.
 
+import EventLoops
 import ExitTesting
 import Glibc
 import NetworkTesting
@@ -191,5 +192,30 @@ struct StreamRemovalTests {
     #expect(try FileRemoval.remove("k.part", in: descriptor, slice: slice))
     #expect(!directory.exists("k.part"))
     #expect(try directory.contents("copy") == bytes)
+  }
+
+  @Test("a large file that somebody links while it is being removed loses its name, and the copy no byte")
+  func linkedMeanwhile() async {
+    // The gate applies to the whole process.
+    await #expect(processExitsWith: .success) {
+      let directory = TemporaryDirectory()
+      let descriptor = open(directory.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+      let bytes = [UInt8](repeating: 7, count: 5 << 19)
+      try directory.write("k.part", bytes)
+      let isRemoved = Lock<Bool?>(nil)
+      open_gate_close("/k.part")
+      let thread = try NamedThread("removal") {
+        let result = try? FileRemoval.remove("k.part", in: descriptor, slice: 1 << 20)
+        isRemoved.withLock { $0 = result }
+      }
+      try waitUntil("it is about to be shortened") { open_gate_waiters() == 1 }
+      try require(link("\(directory.path)/k.part", "\(directory.path)/copy") == 0, "link")
+      open_gate_open()
+      thread.join()
+      let result = isRemoved.withLock { $0 }
+      try require(result == true && !directory.exists("k.part"), "\(String(describing: result))")
+      try require(try directory.contents("copy") == bytes, "the copy has all bytes")
+      close(descriptor)
+    }
   }
 }

@@ -1,7 +1,9 @@
 // The thread of a worker. More work for the disk often follows, and a thread for each piece of it costs more than the
 // work.
 
+import CallCounter
 import DiskFiles
+import EventLoops
 import Glibc
 import NetworkTesting
 import Testing
@@ -66,5 +68,32 @@ struct WorkerThreadTests {
     for number in 1...100 { BackgroundWorker().execute(work(number, done, ends)) }
     try ends.wait("the end of all threads") { $0.count == 100 ? true : nil }
     #expect(done.all.count == 100)
+  }
+
+  @Test(
+    "work runs at once if no thread can be started, and on a thread as soon as one can",
+    .enabled(if: call_counter_works(), "a sanitizer needs memory itself"))
+  func noThread() async {
+    // The limit applies to the whole process.
+    await #expect(processExitsWith: .success) {
+      let worker = BackgroundWorker()
+      let (test, threads) = (UInt(pthread_self()), Lock<[UInt]>([]))
+      var limits = rlimit()
+      getrlimit(__rlimit_resource_t(RLIMIT_AS.rawValue), &limits)
+      let enough = limits.rlim_cur
+      // Space for a few objects, but not for a stack. The first number in the file is the size in pages: proc(5).
+      let pages = try fileContents("/proc/self/statm").prefix { $0 != 32 }
+      let size = (Int(String(decoding: pages, as: UTF8.self)) ?? 0) * Int(sysconf(Int32(_SC_PAGESIZE)))
+      limits.rlim_cur = rlim_t(size + (4 << 20))
+      setrlimit(__rlimit_resource_t(RLIMIT_AS.rawValue), &limits)
+      for _ in 0..<2 { worker.execute { threads.withLock { $0.append(UInt(pthread_self())) } } }
+      let atOnce = threads.withLock { $0 }
+      limits.rlim_cur = enough
+      setrlimit(__rlimit_resource_t(RLIMIT_AS.rawValue), &limits)
+      try require(atOnce == [test, test], "\(atOnce)")
+      worker.execute { threads.withLock { $0.append(UInt(pthread_self())) } }
+      try waitUntil("a thread does the work") { threads.withLock { $0.count == 3 } }
+      try require(threads.withLock { $0[2] } != test, "it has a thread of its own")
+    }
   }
 }
