@@ -126,6 +126,40 @@ struct DrainTests {
     }
   }
 
+  @Test("an append that waits for the disk when the server stops gets 503, even before the disk has finished")
+  func waitingAppend() async {
+    // The gate applies to the whole process.
+    await #expect(processExitsWith: .success) {
+      let test = try TestServer { ($0.threads, $0.durability) = (1, .always) }
+      let location = try test.create("/t.txt", ["Stream-ID: a"])
+      let client = try test.connect()
+      try client.patch(location, at: 0, chunked: true)
+      try client.awaitProgress(0)
+      // If an expectation fails, the server must not wait for a disk that hangs.
+      defer { sync_gate_open() }
+      sync_gate_close()
+      try client.sendChunk("abc")
+      try waitUntil("it is stored") { (try? test.directory.text("t-a.part")) == "abc" }
+      let asking = try test.connect()
+      try asking.request("HEAD", location)
+      // The request ends the append in progress.
+      try require((try? client.final()) == nil, "cut off")
+      let waiting = try test.connect()
+      try waiting.patch(location, at: 3, chunked: true)
+      try waitUntil("it has arrived") { waiting.unacknowledged == 0 }
+      let other = try test.connect()
+      try other.request("GET", "/")
+      try require(try other.final().answer.status == 200, "the loop continues")
+      try require(!waiting.hasAnswer, "it waits")
+      test.server.drain(within: .zero)
+      let answer = try waiting.final().answer
+      try require(answer.status == 503 && answer["retry-after"] == "2", "\(answer)")
+      try require(answer["upload-offset"] == nil, "no offset before the disk has it: \(answer)")
+      sync_gate_open()
+      test.server.waitUntilEnded()
+    }
+  }
+
   /// What a client that never closes its connection has sent when the server stops.
   enum Silent: CaseIterable { case closingRequest, restOfAppend, liveAppend }
 

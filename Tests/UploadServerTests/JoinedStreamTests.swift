@@ -1,7 +1,10 @@
 // Tests several requests of one stream: each upload keeps its own offset, and is complete when the stream is.
 
+import Digests
+import Glibc
 import NetworkTesting
 import PropertyTesting
+import SyncGate
 import Testing
 import UploadServer
 
@@ -56,7 +59,7 @@ struct JoinedStreamTests {
       var test = try server()
       let location = try test.create("/t.txt", ["Stream-ID: a"])
       try test.append(location, at: 0, "01234")
-      try complete(test, isPlain)
+      try Self.complete(test, isPlain)
       if restarts {
         test.stop()
         test = try server()
@@ -85,7 +88,7 @@ struct JoinedStreamTests {
       var test = try TestServer(in: directory)
       let location = try test.create("/t.txt", ["Stream-ID: a", "Repr-Digest: \(digest)"])
       try test.append(location, at: 0, "01234")
-      try complete(test, isPlain)
+      try Self.complete(test, isPlain)
       if restarts {
         test.stop()
         test = try TestServer(in: directory)
@@ -105,7 +108,7 @@ struct JoinedStreamTests {
     let test = try TestServer()
     let location = try test.create("/t.txt", ["Stream-ID: a", "Upload-Length: 11"] + fields)
     try test.append(location, at: 0, "01234")
-    try complete(test, true)
+    try Self.complete(test, true)
     #expect(try test.connect().head(location).status == 410)
   }
 
@@ -135,6 +138,62 @@ struct JoinedStreamTests {
     #expect(try test.directory.contents("t-a.txt") == all)
   }
 
+  @Test("an upload whose stream others completed is compared later if the disk cannot read it now")
+  func comparedLater() async {
+    // The gate applies to the whole process.
+    await #expect(processExitsWith: .success) {
+      let test = try TestServer { $0.threads = 1 }
+      let location = try test.create("/t.txt", ["Stream-ID: a", "Repr-Digest: \(JoinedStreamTests.right)"])
+      try test.append(location, at: 0, "01234")
+      try JoinedStreamTests.complete(test, true)
+      try waitUntil("its own digests are computed") { test.directory.exists("t-a.sidecar") }
+      read_gate_fail(EIO, ".txt")
+      let told = try test.connect().head(location)
+      try require(read_gate_failures() > 0, "nothing was read")
+      try require(told.status == 204 && told["upload-offset"] == "10", "\(told)")
+      try require(told["upload-complete"] == "?0", "it is not compared yet: \(told)")
+      try waitUntil("the file is closed") { !ForeignChangeTests.isOpen(test.directory.path + "/t-a.txt") }
+      read_gate_fail(0, "")
+      let answer = try test.complete(location, at: 10)
+      try require((200...201).contains(answer.status), "\(answer)")
+      try require(try test.directory.text("t-a.txt") == "0123456789", "unchanged")
+    }
+  }
+
+  @Test("an upload that is being compared when another request takes over its stream can be completed again")
+  func takenOverDuringComparison() async {
+    // The gate applies to the whole process.
+    await #expect(processExitsWith: .success) {
+      let directory = TemporaryDirectory()
+      // The worker reads as many bytes as this.
+      let all = [UInt8](repeating: 7, count: 3 << 20)
+      let digest = Digest(.sha256, of: all.span.bytes)
+      let first = try TestServer(in: directory)
+      let location = try first.create(
+        "/t", ["Stream-ID: a", "Content-Type: text/plain", "Repr-Digest: sha-256=:\(digest.base64):"])
+      try first.append(location, at: 0, all)
+      first.stop()
+      let test = try TestServer(in: directory) { ($0.threads, $0.durability) = (1, .interval) }
+      // If an expectation fails, the server must not wait for a disk that hangs.
+      defer { sync_gate_open() }
+      sync_gate_close()
+      let before = sync_gate_calls()
+      _ = try test.create("/u")
+      try waitUntil("the worker is busy") { sync_gate_calls() > before }
+      let client = try test.connect()
+      try client.patch(location, at: all.count, completes: true, body: "")
+      try client.awaitProgress(all.count)
+      let other = try RawClient.plain(test, id: "a", offset: all.count)
+      let answer = try client.final().answer
+      try require(answer.status == 503 && answer["upload-offset"] == "\(all.count)", "\(answer)")
+      other.disconnect()
+      sync_gate_open()
+      let end = try test.complete(location, at: all.count)
+      try require((200...201).contains(end.status), "\(end)")
+      try require(try directory.contents("t-a.txt") == all, "it is complete")
+    }
+  }
+
   @Test("an append is answered when another request takes over its stream", arguments: Durability.allCases)
   func answered(_ durability: Durability) throws {
     let test = try TestServer { $0.durability = durability }
@@ -143,7 +202,7 @@ struct JoinedStreamTests {
     try client.patch(location, at: 0, chunked: true)
     try client.sendChunk("01234")
     try client.awaitProgress(5)
-    try complete(test, true)
+    try Self.complete(test, true)
     let answer = try client.final().answer
     #expect(answer.status == 503 && answer["upload-offset"] == "5" && answer["retry-after"] != nil, "\(answer)")
     let told = try test.connect().head(location)
@@ -151,7 +210,7 @@ struct JoinedStreamTests {
   }
 
   /// Sends the stream from offset 5 to its end at 10.
-  private func complete(_ test: TestServer, _ isPlain: Bool) throws {
+  private static func complete(_ test: TestServer, _ isPlain: Bool) throws {
     let client = try test.connect()
     let fields = ["Content-Type: text/plain", "Stream-ID: a", "Stream-Offset: 5"]
     try client.request(

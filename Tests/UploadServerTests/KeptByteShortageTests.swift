@@ -186,4 +186,104 @@ struct KeptByteShortageTests {
       test.stop()
     }
   }
+
+  @Test(
+    "content of a request that a newer one replaces is dropped when the server can, even if no request follows",
+    arguments: Keeper.allCases)
+  func dropReplaced(_ keeper: Keeper) async {
+    await #expect(processExitsWith: .success) { [name = keeper.rawValue as String] in
+      let keeper = Keeper(rawValue: name) ?? .spool
+      let test = try KeptByteShortageTests.server(in: TemporaryDirectory())
+      let upload = try test.create(keeper.path, ["Stream-ID: a"])
+      try test.append(upload, at: 0, Array("abc".utf8))
+      let file = keeper == .spool ? String(upload.dropFirst()) + ".body" : "t-a.part"
+      let replaced = try test.connect()
+      try replaced.patch(
+        upload, at: 3, ["Content-Digest: sha-256=:\(String(repeating: "A", count: 43))=:"], chunked: true)
+      try replaced.sendChunk("xyz")
+      try waitUntil("it is stored") { (try? test.directory.text(file)) == "abcxyz" }
+      truncate_gate_fail(ENOMEM, keeper.file)
+      let newer = try test.connect()
+      try newer.patch(upload, at: 3, body: "d")
+      let refused = try newer.final().answer
+      try require(refused.status == 503 && refused["upload-offset"] == "3", "\(refused)")
+      let count = truncate_gate_failures()
+      try waitUntil("it is tried again without a request") { truncate_gate_failures() > count + 1 }
+      truncate_gate_fail(0, "")
+      let last = try test.connect()
+      try last.patch(upload, at: 3, completes: true, body: "def")
+      let end = try last.final().answer
+      try require((200...201).contains(end.status), "\(end)")
+      let stored = keeper == .spool ? end.body : try test.directory.text("t-a.txt")
+      try require(stored == "abcdef", "\(stored)")
+      test.stop()
+    }
+  }
+
+  @Test(
+    "after a read with ESTALE, a recording whose file is unchanged is read later, and any other bytes count as lost",
+    arguments: [(Keeper.store, false), (Keeper.store, true), (Keeper.spool, false)])
+  func stale(_ keeper: Keeper, _ isChanged: Bool) async {
+    await #expect(processExitsWith: .success) { [name = keeper.rawValue as String, isChanged = isChanged as Bool] in
+      let keeper = Keeper(rawValue: name) ?? .spool
+      let directory = TemporaryDirectory()
+      let digest = Digest(.sha256, of: Array("abcdef".utf8).span.bytes)
+      let first = try KeptByteShortageTests.server(in: directory)
+      let fields = ["Stream-ID: a", "Repr-Digest: sha-256=:\(digest.base64):"]
+      let upload = try first.create(keeper.path, keeper == .store ? fields : [])
+      try first.append(upload, at: 0, Array("abc".utf8))
+      first.stop()
+      let test = try KeptByteShortageTests.server(in: directory)
+      read_gate_fail(ESTALE, keeper.file)
+      let client = try test.connect()
+      try client.patch(upload, at: 3, completes: true, chunked: true)
+      if keeper == .store {
+        try client.sendChunk("def")
+        try waitUntil("it is stored") { (try? directory.text("t-a.part")) == "abcdef" }
+        if isChanged { try Command.run("sh", ["-c", "printf x >> '\(directory.path)/t-a.part'"]) }
+        try client.send("0\r\n\r\n")
+      }
+      let answer = try client.final().answer
+      try require(read_gate_failures() > 0, "nothing was read")
+      read_gate_fail(0, "")
+      if keeper == .store && !isChanged {
+        try require(answer.status == 503 && answer["retry-after"] != nil, "\(answer)")
+        let end = try test.complete(upload, at: 6)
+        try require((200...201).contains(end.status), "\(end)")
+        try require(try directory.text("t-a.txt") == "abcdef", "it is complete")
+      } else {
+        try require(answer.status == 410, "\(answer)")
+        try require(try test.connect().head(upload).status == 410, "its bytes are lost")
+      }
+      test.stop()
+    }
+  }
+
+  @Test("bytes that cannot be read for a handler between two requests are reported, and read for the next request")
+  func unreadableBetweenRequests() async {
+    await #expect(processExitsWith: .success) {
+      let received = try EventLog<String>()
+      let pauses = try EventLog<WrappedHandlerTests.Resumption>()
+      let test = try TestServer {
+        $0.threads = 1
+        $0.handler = { _ in WrappedHandlerTests.Pausing(received, pauses) }
+      }
+      let upload = try test.create("/echo")
+      try test.append(upload, at: 0, "ab")
+      let resume = try pauses.wait("the pause") { $0.first }
+      try test.append(upload, at: 2, "cd")
+      read_gate_fail(EIO, ".body")
+      resume()
+      try test.events.first("the report") { $0.reason?.contains("cannot be read now") == true }
+      read_gate_fail(0, "")
+      let client = try test.connect()
+      try client.patch(upload, at: 4, completes: true, body: "ef")
+      // The handler begins again, and pauses again.
+      let resumeAgain = try pauses.wait("the second pause") { $0.dropFirst().first }
+      resumeAgain()
+      let answer = try client.final().answer
+      try require(answer.status == 200 && answer.body == "ababcdef", "\(answer)")
+      test.stop()
+    }
+  }
 }

@@ -173,6 +173,18 @@ struct OldClientTests {
     #expect(answer.status == 201 && more.isEmpty && answer["upload-complete"] == "?1")
   }
 
+  @Test(
+    "a forwarded creation gets no more interim responses than configured, its announcement included",
+    arguments: [0, 1, 2])
+  func forwarded(_ limit: Int) throws {
+    let test = try TestServer { $0.uploads.maximumForwardedInterimCount = limit }
+    let client = try test.connect()
+    try client.request("POST", "/u.txt", ["Upload-Complete: ?1", "Via: 1.1 proxy"], body: "abc")
+    let (answer, interim) = try client.final()
+    // Without a limit, there would be two: the announcement, and the progress of the first bytes.
+    #expect(answer.status == 201 && interim.count == limit, "\(interim)")
+  }
+
   @Test("a part in an unknown version is refused, with the version that the server supports", arguments: Bed.all)
   func unknownVersion(_ storage: Bed.Storage) throws {
     let test = try Bed(storage).server()

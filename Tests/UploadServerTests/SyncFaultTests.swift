@@ -143,4 +143,29 @@ struct SyncFaultTests {
     last.stop()
     try client.requireStored(in: directory, head: head.bytes.count, context)
   }
+
+  @Test("an upload is over if the disk refuses its end, and the server cannot drop the refused bytes")
+  func undroppedEnd() async {
+    await #expect(processExitsWith: .success) {
+      let test = try TestServer { ($0.durability, $0.threads) = (.always, 1) }
+      let location = try test.create("/t.txt", ["Stream-ID: a"])
+      try test.append(location, at: 0, "abc")
+      truncate_gate_fail(ENOMEM, ".part")
+      sync_gate_fail(EIO)
+      let client = try test.connect()
+      // Without a version, no progress is announced. So the first sync is that of the end.
+      try client.request(
+        "PATCH", location, version: nil,
+        ["Upload-Complete: ?1", "Upload-Offset: 3", "Content-Type: application/partial-upload"], chunked: true)
+      try client.sendChunk("def")
+      try client.send("0\r\n\r\n")
+      let answer = try client.final().answer
+      try require(truncate_gate_failures() > 0, "the bytes were to be dropped: \(answer)")
+      sync_gate_fail(0)
+      truncate_gate_fail(0, "")
+      try require(answer.status == 410, "\(answer)")
+      let told = try test.connect().head(location)
+      try require(told.status == 410, "the refused bytes do not count: \(told)")
+    }
+  }
 }

@@ -308,4 +308,96 @@ struct UploadDurabilityTests {
       try require(try client.final().answer.status == 201, "then it is")
     }
   }
+
+  @Test(
+    "spooled bytes that another program changes while an append waits for the disk count as they are found",
+    arguments: ["abcde", "ab"])
+  func changedMeanwhile(_ found: String) async {
+    await #expect(processExitsWith: .success) { [found = found as String] in
+      let directory = TemporaryDirectory()
+      func server() throws -> TestServer {
+        try TestServer(in: directory) {
+          $0.durability = .always
+          $0.handler = { _ in Mute() }
+        }
+      }
+      let first = try server()
+      let location = try first.create("/spooled")
+      try first.append(location, at: 0, "abc")
+      first.stop()
+      let test = try server()
+      // If an expectation fails, the server must not wait for a disk that hangs.
+      defer { sync_gate_open() }
+      sync_gate_close()
+      let before = sync_gate_calls()
+      let client = try test.connect()
+      try client.patch(location, at: 3, completes: true, body: "de")
+      try waitUntil("its length is on its way to the disk") { sync_gate_calls() > before }
+      let body = String(location.dropFirst()) + ".body"
+      try Command.run("sh", ["-c", "printf \(found) > '\(directory.path)/\(body)'"])
+      sync_gate_open()
+      let answer = try client.final().answer
+      let told = try test.connect().head(location)
+      if found == "ab" {
+        try require(answer.status == 410 && told.status == 410, "acknowledged bytes are lost: \(answer) \(told)")
+        try test.events.wait(.interrupted)
+        try waitUntil("the others are removed") { !directory.exists(body) }
+      } else {
+        try require(answer.status == 409 && answer["upload-offset"] == "5", "the client continues: \(answer)")
+        try require(told.status == 204 && told["upload-offset"] == "5", "\(told)")
+      }
+      test.stop()
+    }
+  }
+
+  @Test("a HEAD whose record the disk refuses reports no offset, and the next one writes the record first")
+  func refusedRecord() async {
+    await #expect(processExitsWith: .success) {
+      let directory = TemporaryDirectory()
+      let location = try UploadDurabilityTests.leaveUpload(in: directory, .interval)
+      let record = String(location.dropFirst()) + ".upload"
+      func isUnsynced() throws -> Bool { try directory.text(record).contains("Unsynced: ") }
+      let test = try TestServer(in: directory) { ($0.durability, $0.threads) = (.interval, 1) }
+      let other = try test.connect()
+      try other.send(TestServer.head("/t.txt", id: "a", offset: 3))
+      try other.sendChunk("defgh")
+      try waitUntil("the stream is longer") { (try? directory.text("t-a.part")) == "abcdefgh" }
+      // The background sync must not change the record between the two requests.
+      // If an expectation fails, the server must not wait for a disk that hangs.
+      defer { sync_gate_open() }
+      sync_gate_close()
+      open_gate_fail(EIO, "record-0.new")
+      let refused = try test.connect().head(location)
+      try require(refused.status >= 500 && refused["upload-offset"] == nil, "\(refused)")
+      try require(try open_gate_failures() > 0 && !isUnsynced(), "the record is the former one")
+      open_gate_fail(0, "")
+      let asking = try test.connect()
+      try asking.request("HEAD", location)
+      try waitUntil("its record is on its way to the disk") { try isUnsynced() }
+      sync_gate_open()
+      let answer = try asking.final(withBody: false).answer
+      try require(answer.status == 204 && answer["upload-offset"] == "8", "\(answer)")
+    }
+  }
+
+  @Test("an offset inside a stream that the disk refuses to record in the background is recorded by a later sync")
+  func refusedOwnOffset() async {
+    await #expect(processExitsWith: .success) {
+      let test = try TestServer { ($0.durability, $0.threads) = (.interval, 1) }
+      try test.plain(id: "a", Array("0123456789".utf8))
+      let location = try test.create("/t.txt", ["Stream-ID: a"])
+      let record = String(location.dropFirst()) + ".upload"
+      let client = try test.connect()
+      try client.patch(location, at: 0, ["Stream-Progress-Interval: 60"], chunked: true)
+      try client.awaitProgress(0)
+      open_gate_fail(EIO, "record-0.new")
+      try client.sendChunk("01")
+      // The first failure is that of the announcement, which is not made then.
+      try waitUntil("the background sync has failed, too") { open_gate_failures() > 1 }
+      open_gate_fail(0, "")
+      try waitUntil("the record has it") { try test.directory.text(record).contains("\nOffset: 2") }
+      try client.send("0\r\n\r\n")
+      try require(try client.final().answer["upload-offset"] == "2", "the append continues")
+    }
+  }
 }

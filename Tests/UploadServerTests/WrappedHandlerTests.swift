@@ -132,10 +132,10 @@ struct WrappedHandlerTests {
     try waitUntil("the server is released") { left == nil }
   }
 
-  private typealias Resumption = @Sendable () -> Void
+  typealias Resumption = @Sendable () -> Void
 
   /// Pauses its body at its first piece, and answers with all of it.
-  private final class Pausing: RequestHandler {
+  final class Pausing: RequestHandler {
     private let received: EventLog<String>
     private let pauses: EventLog<Resumption>
     private var exchange: (any Exchange)?
