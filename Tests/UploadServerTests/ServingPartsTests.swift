@@ -136,6 +136,22 @@ struct ServingPartsTests {
     }
   }
 
+  @Test("a watch that was ended reports nothing, and another one still reports its client")
+  func endedRate() throws {
+    let loop = try EventLoop()
+    let (ended, running) = (RateWatch(loop), RateWatch(loop))
+    var reports: [String] = []
+    ended.watch(minimum: 1, window: .milliseconds(1)) { 0 } tooSlow: { reports.append("ended") }
+    running.watch(minimum: 1, window: .milliseconds(2)) { 0 } tooSlow: {
+      reports.append("running")
+      loop.stop()
+    }
+    ended.end()
+    // The timer of the first one would be the earlier one.
+    loop.run()
+    #expect(reports == ["running"])
+  }
+
   @Test("the bytes after a hole in one file are independent of the next file")
   func fileBehindHole() throws {
     let directory = TemporaryDirectory()

@@ -52,13 +52,14 @@ struct UploadDigestsTests {
     func verdict(
       of digests: UploadDigests, about body: SpooledBody, _ ready: () -> Void = {}
     ) -> UploadDigests.Verdict? {
+      let loop = loop
       var verdict: UploadDigests.Verdict?
-      digests.catchUp(with: body, loop: loop, worker: store.worker) { [loop] in
+      digests.catchUp(with: body, loop: loop, worker: store.worker) {
         verdict = $0
         loop.stop()
       }
       ready()
-      _ = loop.schedule(after: .seconds(60)) { [unowned loop] in loop.stop() }
+      _ = loop.schedule(after: .seconds(60)) { loop.stop() }
       loop.run()
       return verdict
     }
