@@ -188,6 +188,26 @@ struct StreamStoreHandlerTests {
     #expect(try directory.text("t-a.bin") == "abc")
   }
 
+  @Test("an upload of a stream that another request has completed has no part in a later stream of that name")
+  func completedByOther() throws {
+    registry.restored()
+    let (upload, _) = try begun()
+    let completing = try handler(at: 3)
+    completing.begin(Connection(loop))
+    send("def", to: completing)
+    completing.end()
+    #expect(try directory.text("t-a.bin") == "abcdef")
+    unlink("\(directory.path)/t-a.bin")
+    let later = try handler(at: 0)
+    later.begin(Connection(loop))
+    send("xyz", to: later)
+    registry.takeOver(StreamName(path: "/t", streamID: "a", mediaType: nil))
+    let closed = try runUntilClosed()
+    #expect(closed.reason?.hasPrefix("interrupted: no request came for it") == true, "\(closed)")
+    #expect(!upload.ownsFile && upload.closings == 0)
+    #expect(try directory.text("t-a.bin") == "xyz")
+  }
+
   @Test("bytes with a wrong digest are dropped, with the hole before them, and the stream is unchanged")
   func refuted() throws {
     let (upload, _) = try begun()

@@ -77,7 +77,8 @@ struct WorkerThreadTests {
     // The limit applies to the whole process.
     await #expect(processExitsWith: .success) {
       let worker = BackgroundWorker()
-      let (test, threads) = (UInt(pthread_self()), Lock<[UInt]>([]))
+      let test = UInt(pthread_self())
+      let threads = Lock<[UInt]>([])
       var limits = rlimit()
       getrlimit(__rlimit_resource_t(RLIMIT_AS.rawValue), &limits)
       let enough = limits.rlim_cur
