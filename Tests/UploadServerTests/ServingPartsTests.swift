@@ -141,8 +141,14 @@ struct ServingPartsTests {
     let loop = try EventLoop()
     let (ended, running) = (RateWatch(loop), RateWatch(loop))
     var reports: [String] = []
-    ended.watch(minimum: 1, window: .milliseconds(1)) { 0 } tooSlow: { reports.append("ended") }
-    running.watch(minimum: 1, window: .milliseconds(2)) { 0 } tooSlow: {
+    ended.watch(minimum: 1, window: .milliseconds(1)) {
+      0
+    } tooSlow: {
+      reports.append("ended")
+    }
+    running.watch(minimum: 1, window: .milliseconds(2)) {
+      0
+    } tooSlow: {
       reports.append("running")
       loop.stop()
     }

@@ -98,7 +98,8 @@ struct StoredRangesTests {
     #expect(withoutFiles == .unknown)
   }
 
-  @Test("it is unknown which bytes a closed recording with holes contains without its record", arguments: [false, true])
+  @Test(
+    "it is unknown which bytes a closed recording with holes contains without its record", arguments: [false, true])
   func closed(hasRecord: Bool) throws {
     let directory = TemporaryDirectory()
     let store = try FileStore(
