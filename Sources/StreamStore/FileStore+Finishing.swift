@@ -141,11 +141,24 @@ extension FileStore {
 
   /// A complete recording was synced when it ended, if that was configured.
   package func synchronize(_ name: StreamName, on loop: EventLoop, _ completion: @escaping (SystemError?) -> Void) {
+    synchronize(name, on: loop, until: .now + .seconds(2), completion)
+  }
+
+  /// - Parameter deadline: until when a shortage of descriptors or memory does not prevent it.
+  private func synchronize(
+    _ name: StreamName, on loop: EventLoop, until deadline: MonotonicInstant,
+    _ completion: @escaping (SystemError?) -> Void
+  ) {
     // If the stream's file is unknown at the moment, the disk is still asked to sync.
     var (file, growing) = (DiskSync.File.unknown, name)
-    if let log = try? parts.lines(of: name.base) {
-      growing = name.lastRecording(log)
+    do throws(SystemError) {
+      growing = name.lastRecording(try parts.lines(of: name.base))
       file = .named(growing.partial, in: directory)
+    } catch {
+      if error.isShortage, .now < deadline {
+        loop.schedule(after: .milliseconds(50)) { [self] in synchronize(name, on: loop, until: deadline, completion) }
+        return
+      }
     }
     // Only the loop's thread uses it. The worker merely passes it back.
     nonisolated(unsafe) let completion = completion

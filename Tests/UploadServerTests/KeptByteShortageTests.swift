@@ -1,6 +1,7 @@
 // Tests that the bytes of an upload stay valid when the server lacks a resource to read or to drop them.
 
 import Digests
+import ExitTesting
 import Glibc
 import NetworkTesting
 import SyncGate
@@ -18,10 +19,12 @@ struct KeptByteShortageTests {
     var file: String { self == .spool ? ".body" : ".part" }
   }
 
-  private static func server(in directory: TemporaryDirectory) throws -> TestServer {
+  private static func server(
+    in directory: TemporaryDirectory, _ durability: Durability = .interval
+  ) throws -> TestServer {
     let log = WrappedHandlerTests.Log()
     return try TestServer(in: directory) {
-      $0.threads = 1
+      ($0.threads, $0.durability) = (1, durability)
       $0.uploads.parkDelay = .milliseconds(50)
       $0.handler = { head in
         head.target.path == "/echo" ? WrappedHandlerTests.Echo(head, log) { _ in nil } : nil
@@ -165,6 +168,44 @@ struct KeptByteShortageTests {
       try require(found.status == 204 && found["upload-offset"] == "3", "\(found)")
       truncate_gate_fail(0, "")
       test.stop()
+    }
+  }
+
+  @Test(
+    "a shortage while bytes that an earlier server has stored are synced refuses none of them",
+    .enabled(if: disk_faults_are_possible() != 0), arguments: Keeper.allCases, [EMFILE, ENOMEM])
+  func synced(_ keeper: Keeper, _ code: Int32) async {
+    await #expect(processExitsWith: .success) { [name = keeper.rawValue as String, code = code as Int32] in
+      reportingErrors {
+        let keeper = Keeper(rawValue: name) ?? .spool
+        for call in 1...100 {
+          let earlier = try KeptByteShortageTests.server(in: TemporaryDirectory(), .always)
+          let upload = try earlier.create(keeper.path, ["Stream-ID: a"])
+          try earlier.append(upload, at: 0, Array("abc".utf8))
+          let directory = try earlier.directory.copyOfKilled()
+          earlier.stop()
+          // These were stored, and the server was killed before it had synced them.
+          let file = keeper == .spool ? String(upload.dropFirst()) + ".body" : "t-a.part"
+          try Command.run("sh", ["-c", "printf def >> '\(directory.path)/\(file)'"])
+          let test = try KeptByteShortageTests.server(in: directory, .always)
+          disk_faults_begin(directory.path)
+          disk_faults_fail(DISK_OPEN, UInt(call), code)
+          let asked = try test.connect().head(upload)
+          let place = String(cString: disk_faults_place())
+          disk_faults_begin("")
+          let context = "call \(call) at \(place)"
+          try require([204, 503].contains(asked.status), "\(asked): \(context)")
+          let found = try test.connect().head(upload)
+          try require(found.status == 204 && found["upload-offset"] == "6", "\(found): \(context)")
+          let end = try test.complete(upload, at: 6)
+          try require((200...201).contains(end.status), "\(end): \(context)")
+          let stored = keeper == .spool ? end.body : try directory.text("t-a.txt")
+          try require(stored == "abcdef", "\(stored): \(context)")
+          test.stop()
+          if place.isEmpty { break }
+          try require(call < 100, "the calls do not end")
+        }
+      }
     }
   }
 
