@@ -87,8 +87,18 @@ final class TemporaryDirectory {
   /// A copy of what its server would leave if it were killed now.
   func copyOfKilled() throws -> TemporaryDirectory {
     let copy = TemporaryDirectory()
-    let copying = "cp -r --preserve=xattr '\(path)/.' '\(copy.path)'; rm -f '\(copy.path)/.sluice.lock'"
-    try Command.run("sh", ["-c", copying])
+    // If the server replaces a file meanwhile, the copy may lack both the earlier and the later one.
+    let copying = """
+      list() { find '\(path)' -printf '%i %p\\n' | sort; }
+      for attempt in $(seq 50); do
+        find '\(copy.path)' -mindepth 1 -delete
+        before=$(list)
+        cp -r --preserve=xattr '\(path)/.' '\(copy.path)' 2>/dev/null
+        [ "$before" = "$(list)" ] && exec rm -f '\(copy.path)/.sluice.lock'
+      done
+      exit 1
+      """
+    guard try Command.run("sh", ["-c", copying]) == 0 else { throw TestFailure("no copy of \(path)") }
     return copy
   }
   func contents(_ name: String) throws -> [UInt8] { try asTest { try fileContents(path + "/" + name) } }
