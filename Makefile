@@ -39,7 +39,7 @@ AWAITING := AsyncSequenceSourceTests|WrittenSourceTests|LiveStreamTaskTests|File
 BLOCKING := AsynchronousHandlerTests
 # Suites of UploadServerTests that choose the number of a server's threads themselves, or whose claims are about one
 # recording at a time. All others run a second time, with two threads.
-NO_MORE_WITH_THREADS := $(BLOCKING)|AnnouncedOffsetTests|ThreadsTests|DrainTests|DescriptorTests|KeptRecordingTests|MetricsListenerTests|StateMachineTests|RecordingNamesTests|ListingTests|VerificationTests|TrueHeaderTests|DescribedStreamTests|TokenFileTests|ShortageTests|UnlistedUploadTests|UnreadableRecordTests|KeptByteShortageTests|DrainingDownloadTests|MisplacedUploadTests
+NO_MORE_WITH_THREADS := $(BLOCKING)|StoreFaultTests|AnnouncedOffsetTests|ThreadsTests|DrainTests|DescriptorTests|KeptRecordingTests|MetricsListenerTests|StateMachineTests|RecordingNamesTests|ListingTests|VerificationTests|TrueHeaderTests|DescribedStreamTests|TokenFileTests|ShortageTests|UnlistedUploadTests|UnreadableRecordTests|KeptByteShortageTests|DrainingDownloadTests|MisplacedUploadTests
 
 .DEFAULT_GOAL := help
 .PHONY: help run run-cluster build truth listings docs docs-test pictures test test-articles test-thread test-brokers test-durations test-address mutation fuzz lint format chaos chaos-spool stalled-disk long-outage chaos-server chaos-answers chaos-agent cuts soak model model-spool model-store install install-built clean \

@@ -13,8 +13,6 @@ package final class DiskSync: Sendable {
   private static let many = 16
   /// The time between two attempts to open a file while descriptors are short, in milliseconds.
   private static let shortagePause: Int32 = 50
-  /// How long the syncs of growing files wait for descriptors.
-  private static let patience = Duration.seconds(2)
 
   package enum File: Sendable {
     case open(OpenFile)
@@ -38,11 +36,10 @@ package final class DiskSync: Sendable {
   /// Whether more bytes of a stream follow, so that the synced ones are acknowledged before the file is complete.
   package enum Growth: Sendable {
     case ended
-    /// They follow in the file. Its later syncs also sync the earlier bytes. If descriptors are short, this sync waits
-    /// for a moment, because its failure would count as one of the disk.
+    /// They follow in the file. Its later syncs also sync the earlier bytes.
     case continues
     /// They follow in another file, whose syncs also acknowledge the bytes of this one. So this sync waits for
-    /// descriptors as long as it takes.
+    /// descriptors instead of failing without them.
     case continuesElsewhere
   }
 
@@ -213,20 +210,19 @@ package final class DiskSync: Sendable {
 
   /// Calls `body` with the file's descriptor. Returns nil if the file is unknown.
   ///
-  /// - Parameter deadline: until when it waits for a descriptor of the file if they are short. All later work of the
-  ///   worker waits, too. Nil to wait as long as it takes.
+  /// - Parameter waits: whether it waits until there is a descriptor for the file. All later work of the worker waits,
+  ///   too.
   private func withDescriptor<Result>(
-    of file: File, _ operation: String, until deadline: MonotonicInstant? = .now,
-    _ body: (Int32) throws(SystemError) -> Result
+    of file: File, _ operation: String, waits: Bool = false, _ body: (Int32) throws(SystemError) -> Result
   ) throws(SystemError) -> Result? {
     switch file {
     case .open(let file):
-      let descriptor = try opened(until: deadline) { () throws(SystemError) in try file.acquire() }
+      let descriptor = try opened(waits: waits) { () throws(SystemError) in try file.acquire() }
       defer { file.release() }
       return try body(descriptor)
     case .named(let name, in: let directory):
       // Also a directory. A special file that somebody has put there cannot be synced.
-      let descriptor = try opened(until: deadline) { () throws(SystemError) in
+      let descriptor = try opened(waits: waits) { () throws(SystemError) in
         try files.open(operation) { openat(directory, name, O_RDONLY | RegularFile.flags) }
       }
       defer { close(descriptor) }
@@ -235,13 +231,11 @@ package final class DiskSync: Sendable {
     }
   }
 
-  /// Calls `open`, again and again while descriptors or memory are short. See ``withDescriptor(of:_:until:_:)``.
-  private func opened(
-    until deadline: MonotonicInstant?, _ open: () throws(SystemError) -> Int32
-  ) throws(SystemError) -> Int32 {
+  /// Calls `open`, again and again while descriptors or memory are short if it `waits`.
+  private func opened(waits: Bool, _ open: () throws(SystemError) -> Int32) throws(SystemError) -> Int32 {
     while true {
       do throws(SystemError) { return try open() } catch {
-        guard error.isShortage, deadline.map({ .now < $0 }) != false else { throw error }
+        guard waits, error.isShortage else { throw error }
       }
       poll(nil, 0, Self.shortagePause)
     }
@@ -273,15 +267,17 @@ package final class DiskSync: Sendable {
         _ = try? withDescriptor(of: file, request.operation) { sync_file_range($0, 0, 0, SLUICE_SYNC_FILE_RANGE_WRITE) }
       }
     }
-    let deadline = MonotonicInstant.now + Self.patience
     for index in requests.indices where requests[index].touched.areMarked && requests[index].error == nil {
-      let operation = requests[index].operation
-      let deadline = requests[index].growth == .continuesElsewhere ? nil : deadline
+      let (operation, waits) = (requests[index].operation, requests[index].growth == .continuesElsewhere)
       for file in requests[index].touched.files {
         do throws(SystemError) {
-          let isMarked: Void? = try withDescriptor(of: file, operation, until: deadline) {
+          let isMarked: Void? = try withDescriptor(of: file, operation, waits: waits) {
             descriptor throws(SystemError) in
-            try SyncedMark.renew(descriptor, boot: boot)
+            do throws(SystemError) {
+              try SyncedMark.renew(descriptor, boot: boot)
+            } catch {
+              throw Self.refused(error)
+            }
           }
           // An earlier mark of the file would be wrong after the sync.
           if isMarked == nil { requests[index].error = SystemError(operation: operation, code: EIO) }
@@ -321,8 +317,13 @@ package final class DiskSync: Sendable {
       return nil
     } catch {
       hasRefused.withLock { $0 = true }
-      // A sync opens nothing, so a shortage occurred while the kernel was writing, and it has dropped the bytes.
-      return error.isShortage ? SystemError(operation: "\(error)", code: EIO) : error
+      return Self.refused(error)
     }
+  }
+
+  /// The error of a sync that has begun. It opens nothing, so a shortage occurred while the kernel was writing, and it
+  /// has dropped the bytes.
+  private static func refused(_ error: SystemError) -> SystemError {
+    error.isShortage ? SystemError(operation: "\(error)", code: EIO) : error
   }
 }

@@ -166,8 +166,9 @@ extension UploadResource {
   }
 
   /// The kernel drops pages that it could not write to the disk (fsync(2), "Errors"), so bytes that were not synced
-  /// before are unreliable.
+  /// before are unreliable. A shortage has prevented the sync, and refused none of them.
   func syncFailed(_ error: SystemError) {
+    guard !error.isShortage else { return }
     refusals.add(error)
     guard ledger.state.phase == .incomplete else { return }
     if error.isForeignChange { return lostFile("\(error)") }

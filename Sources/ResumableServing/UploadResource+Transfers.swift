@@ -201,7 +201,8 @@ extension UploadResource {
       progress.isSyncing = true
       synchronize { [self] error in
         progress.isSyncing = false
-        guard error == nil, self.transfer === transfer else { return }
+        // After a shortage, the next announcement syncs again.
+        guard error?.isShortage != false, self.transfer === transfer else { return }
         tellProgress(progress.schedule.kept(0, now: progress.now))
       }
     }

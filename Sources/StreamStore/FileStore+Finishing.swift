@@ -141,27 +141,16 @@ extension FileStore {
 
   /// A complete recording was synced when it ended, if that was configured.
   package func synchronize(_ name: StreamName, on loop: EventLoop, _ completion: @escaping (SystemError?) -> Void) {
-    synchronize(name, on: loop, until: .now + .seconds(2), completion)
-  }
-
-  /// - Parameter deadline: until when a shortage of descriptors or memory does not prevent it.
-  private func synchronize(
-    _ name: StreamName, on loop: EventLoop, until deadline: MonotonicInstant,
-    _ completion: @escaping (SystemError?) -> Void
-  ) {
-    // If the stream's file is unknown at the moment, the disk is still asked to sync.
+    // Only the loop's thread uses it. The worker merely passes it back.
+    nonisolated(unsafe) let completion = completion
+    // If the stream's file is unknown, the disk is still asked to sync. With `always`, the file must also be marked.
     var (file, growing) = (DiskSync.File.unknown, name)
     do throws(SystemError) {
       growing = name.lastRecording(try parts.lines(of: name.base))
       file = .named(growing.partial, in: directory)
     } catch {
-      if error.isShortage, .now < deadline {
-        loop.schedule(after: .milliseconds(50)) { [self] in synchronize(name, on: loop, until: deadline, completion) }
-        return
-      }
+      if durability == .always, error.isShortage { return loop.execute { [error] in completion(error) } }
     }
-    // Only the loop's thread uses it. The worker merely passes it back.
-    nonisolated(unsafe) let completion = completion
     disk.sync(file, "fdatasync \(name.partial)", in: directory, growth: .continues) { [self, growing] error in
       let error = refusals.result(error, of: growing)
       loop.execute { completion(error) }

@@ -103,6 +103,7 @@ extension FileStore {
       if name == gaps, try !areOwnGaps(gaps) { continue }
       do throws(SystemError) {
         try retryingInterrupts("move \(name)") { renameat(directory, name, removing, name) }
+        retention?.unpurged[name] = nil
       } catch {
         // Most recordings have no gaps.
         if name != gaps || !error.isMissing { throw error }

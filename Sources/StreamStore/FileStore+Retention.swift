@@ -38,7 +38,7 @@ package final class RetentionState: @unchecked Sendable {
   fileprivate var complaint: String?
   /// The recordings that could not be removed, without extension. Each is reported once.
   var refused: Set<String> = []
-  /// The files that were moved away and could not be removed, with the reasons. Each reason is reported once.
+  /// The files that were moved away and could not be removed, with the reasons. A reason is reported when it changes.
   var unpurged: [String: SystemError] = [:]
   var emit: @Sendable (ServerEvent) -> Void = { _ in }
 

@@ -18,12 +18,13 @@ final class SyncRefusals: Sendable {
     streams.withLock { $0[name.base, default: [:]][name.fileBase] = error }
   }
 
-  /// The result of a sync of the recording: its own error, which is remembered, or an earlier one.
+  /// The result of a sync of the recording: its own error, or an earlier one. Its own is remembered, except for a
+  /// shortage: then the sync has not begun, and the next one includes the same bytes.
   ///
   /// Two requests may wait for syncs of one file at the same time. If the first one gets the error, the second one must
   /// not count on its own success.
   func result(_ error: SystemError?, of name: StreamName) -> SystemError? {
-    if let error { add(error, name) }
+    if let error, !error.isShortage { add(error, name) }
     return error ?? ofAny(name)
   }
 

@@ -78,6 +78,15 @@ package final class TestBroker: Sendable {
         self.program, in: directory, Self.settings(name, settings, jetStream, sync, directory), port: port))
   }
 
+  /// Settings with which clients without credentials are in an account that may not use JetStream.
+  package static let accountWithoutJetStream = """
+    accounts {
+      A { users: [{ user: a, password: a }] }
+      B { users: [{ user: b, password: b }], jetstream: enabled }
+    }
+    no_auth_user: a
+    """
+
   private static func settings(
     _ name: String, _ settings: String, _ hasJetStream: Bool, _ sync: String?, _ directory: TemporaryDirectory
   ) -> String {

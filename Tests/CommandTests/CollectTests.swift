@@ -287,15 +287,7 @@ struct CollectTests {
     let file = try scratch.write("file", "")
     try check([gone.url, "--directory", scratch.path], 69, "Start a broker there")
     let without = try TestBroker("", jetStream: false)
-    let other = try TestBroker(
-      """
-      accounts {
-        A { users: [{ user: a, password: a }] }
-        B { users: [{ user: b, password: b }], jetstream: enabled }
-      }
-      no_auth_user: a
-      """)
-    for broker in [without, other] {
+    for broker in [without, try TestBroker(TestBroker.accountWithoutJetStream)] {
       try check([broker.url, "--directory", scratch.path], 69, "Enable JetStream")
     }
     try check([guarded.url, "--directory", scratch.path, "--store-token-file", wrong], 77, "Correct the token")

@@ -175,7 +175,7 @@ struct StoreTests {
 
   @Test("an unusable broker has an exit code and a remedy")
   func exitCodes() throws {
-    let plain = try TestBroker(jetStream: false)
+    let (plain, excluded) = (try TestBroker(jetStream: false), try TestBroker(TestBroker.accountWithoutJetStream))
     let guarded = try TestBroker("authorization { token: \"right\" }")
     let gone = try TestBroker()
     try gone.kill()
@@ -189,6 +189,7 @@ struct StoreTests {
     let wrong = try directory.write("wrong", "wrong\n")
     let cases: [([String], Int32, String)] = [
       ([gone.url], 69, "Start a broker there"), ([plain.url], 69, "Enable JetStream"),
+      ([excluded.url], 69, "Enable JetStream"),
       ([guarded.url, "--store-token-file", wrong], 77, "Correct the token"),
       ([guarded.url, "--store-token-file", token, "--replicas", "3"], 76, "replicas"),
       ([guarded.url, "--store-credentials", token], 66, "Correct the file"),

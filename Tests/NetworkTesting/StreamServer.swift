@@ -17,14 +17,26 @@ public final class StreamServer: Sendable {
     let (directory, events) = (try directory ?? TemporaryDirectory(), try EventLog<ServerEvent>())
     self.directory = directory
     self.events = events
-    let address = try ListenAddress(listen ?? "127.0.0.1:\(freePort())")
-    var configuration = UploadServer.Configuration(listen: [address], directory: directory.path) {
-      events.append($0)
+    func start(at address: String) throws -> UploadServer {
+      var configuration = UploadServer.Configuration(
+        listen: [try ListenAddress(address)], directory: directory.path
+      ) {
+        events.append($0)
+      }
+      configuration.durability = .none
+      change(&configuration)
+      let server = try UploadServer(configuration: configuration)
+      try server.start()
+      return server
     }
-    configuration.durability = .none
-    change(&configuration)
-    server = try UploadServer(configuration: configuration)
-    try server.start()
+    func startAnywhere() throws -> UploadServer {
+      while true {
+        do { return try start(at: "127.0.0.1:\(freePort())") } catch UploadServerError.listening(.portTaken) {
+          // Another process took it after this one had found it free.
+        }
+      }
+    }
+    server = try listen.map { try start(at: $0) } ?? startAnywhere()
   }
 
   deinit { stop() }

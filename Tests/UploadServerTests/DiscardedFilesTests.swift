@@ -17,8 +17,7 @@ struct DiscardedFilesTests {
   private static let name = StreamName(path: "/k.wav", streamID: "a", mediaType: "audio/wav")
 
   private static func store(_ directory: TemporaryDirectory) throws -> FileStore {
-    try FileStore(
-      path: directory.path, durability: .none, closedLifetime: .zero, files: OpenFiles(), UploadUsage(.init()))
+    try FileStore(in: directory)
   }
 
   /// Removes the stream. Returns the error if the disk refuses it.
@@ -114,7 +113,7 @@ struct DiscardedFilesTests {
         if case .discarded = outcome { isDiscarded = true }
         loop.stop()
       }
-      loop.run()
+      loop.runAtMostAMinute()
       try require(isDiscarded, "it is finished")
       try require(directory.exists("k-a~2.part") && !directory.exists("k-a~2.wav"), "it has its final name")
       unlink_gate_open()

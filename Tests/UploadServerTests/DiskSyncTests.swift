@@ -199,6 +199,29 @@ struct DiskSyncTests {
     }
   }
 
+  @Test("a growing file that cannot be opened for a sync is told from one whose bytes the disk may have dropped")
+  func shortage() async {
+    await #expect(processExitsWith: .success) {
+      for (call, expected) in [(DISK_OPEN, ENOMEM), (DISK_STATUS, EIO)] {
+        let bench = try Bench(marks: true)
+        try bench.write(0)
+        // The first open only begins the writing.
+        disk_faults_fail(call, call == DISK_OPEN ? 2 : 1, ENOMEM)
+        bench.take(0, growth: .continues)
+        try bench.begin(awaiting: 1)
+        let code = bench.results.withLock { $0[0]?.error?.code }
+        try require(code == expected, "kind \(call.rawValue): \(String(describing: code))")
+        bench.pause()
+        bench.results.withLock { $0 = [:] }
+        bench.take(0, growth: .continues)
+        try bench.begin(awaiting: 1)
+        let result = bench.results.withLock { $0[0] }
+        try require(
+          result?.error == nil && result?.unsynced == 0, "kind \(call.rawValue): \(String(describing: result))")
+      }
+    }
+  }
+
   /// How files on another file system are synced, or, in the last case, the names there.
   private enum Sync: CaseIterable { case together, notOpened, refused, names }
 

@@ -43,8 +43,7 @@ struct OwnershipTests {
     [true, false])
   func destroyedRecord(_ remains: (intact: Int, count: Int), isBeginner: Bool) throws {
     let directory = TemporaryDirectory()
-    let store = try FileStore(
-      path: directory.path, durability: .none, closedLifetime: .zero, files: OpenFiles(), UploadUsage(.init()))
+    let store = try FileStore(in: directory)
     let name = StreamName(path: "/t.txt", streamID: "a", mediaType: "text/plain")
     let (owner, stranger) = ([UInt8](repeating: 1, count: 32), [UInt8](repeating: 2, count: 32))
     if !isBeginner { try directory.write("t-a.part", Array("abc".utf8)) }
@@ -72,8 +71,7 @@ struct OwnershipTests {
     await #expect(processExitsWith: .success) {
       try reportingErrors {
         let directory = TemporaryDirectory()
-        let store = try FileStore(
-          path: directory.path, durability: .none, closedLifetime: .zero, files: OpenFiles(), UploadUsage(.init()))
+        let store = try FileStore(in: directory)
         let name = StreamName(path: "/t.txt", streamID: "a", mediaType: "text/plain")
         let (owner, stranger) = ([UInt8](repeating: 1, count: 32), [UInt8](repeating: 2, count: 32))
         _ = try store.open(name, for: owner, at: 0, creating: true)
@@ -156,8 +154,7 @@ struct OwnershipTests {
     await #expect(processExitsWith: .success) {
       let directory = TemporaryDirectory()
       try directory.write("t-a.txt", Array("abc".utf8))
-      let store = try FileStore(
-        path: directory.path, durability: .none, closedLifetime: .zero, files: OpenFiles(), UploadUsage(.init()))
+      let store = try FileStore(in: directory)
       let credential = [UInt8](repeating: 1, count: 32)
       disk_faults_begin(directory.path)
       let complete = StreamName(path: "/t.txt", streamID: "a", mediaType: "text/plain")

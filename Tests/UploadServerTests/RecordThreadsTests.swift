@@ -20,8 +20,7 @@ struct RecordThreadsTests {
   private let store: FileStore
 
   init() throws {
-    store = try FileStore(
-      path: directory.path, durability: .none, closedLifetime: .zero, files: OpenFiles(), UploadUsage(.init()))
+    store = try FileStore(in: directory)
   }
 
   /// The names of streams that belong to one of two loops.

@@ -243,9 +243,7 @@ struct RecordingSearchTests {
       try directory.write("r-1.sidecar", Array(sidecar.text.utf8))
       let retention = RetentionState(
         RecordingRetention(longestAge: .seconds(1)), RetentionState.Clock(isSynchronized: { true }))
-      let store = try FileStore(
-        path: directory.path, durability: .none, closedLifetime: .zero, hasSidecars: true, retention: retention,
-        files: OpenFiles(), UploadUsage(.init()))
+      let store = try FileStore(in: directory, hasSidecars: true, retention: retention)
       // There is no space for the directory into which the recording would be moved.
       disk_faults_begin(directory.path)
       disk_faults_fail(DISK_MAKE_DIRECTORY, 1, ENOSPC)

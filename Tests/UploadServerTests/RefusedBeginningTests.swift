@@ -16,8 +16,7 @@ struct RefusedBeginningTests {
   private static let name = StreamName(path: "/k.wav", streamID: "a", mediaType: "audio/wav")
 
   private static func store(_ directory: TemporaryDirectory, _ durability: Durability) throws -> FileStore {
-    try FileStore(
-      path: directory.path, durability: durability, closedLifetime: .zero, files: OpenFiles(), UploadUsage(.init()))
+    try FileStore(in: directory, durability: durability)
   }
 
   @Test(

@@ -28,8 +28,7 @@ struct RefusedDownloadTests {
   }
 
   private static func store(in directory: TemporaryDirectory) throws -> FileStore {
-    try FileStore(
-      path: directory.path, durability: .none, closedLifetime: .zero, files: OpenFiles(), UploadUsage(.init()))
+    try FileStore(in: directory)
   }
 
   private static func download(_ test: TestServer) throws -> RawClient {

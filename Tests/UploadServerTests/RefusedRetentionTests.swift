@@ -38,9 +38,7 @@ struct RefusedRetentionTests {
       retention = RetentionState(
         RecordingRetention(freeSpace: .percent(100)),
         RetentionState.Clock(isSynchronized: { clock.isSynchronized.load(ordering: .acquiring) }))
-      store = try FileStore(
-        path: directory.path, durability: .none, closedLifetime: .zero, hasSidecars: true, retention: retention,
-        files: OpenFiles(), UploadUsage(.init()))
+      store = try FileStore(in: directory, hasSidecars: true, retention: retention)
     }
 
     private static func write(_ base: String, _ index: Int, in directory: TemporaryDirectory) throws {

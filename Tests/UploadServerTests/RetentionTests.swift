@@ -261,9 +261,7 @@ struct RetentionTests {
     let time = Self.time
     let retention = RetentionState(
       RecordingRetention(freeSpace: .bytes(1)), .init(now: { WallClock(seconds: time) }, isSynchronized: { true }))
-    let store = try FileStore(
-      path: directory.path, durability: .none, closedLifetime: .zero, hasSidecars: true, retention: retention,
-      files: OpenFiles(), UploadUsage(.init()))
+    let store = try FileStore(in: directory, hasSidecars: true, retention: retention)
     func known() throws -> [RetentionLedger.Recording] {
       let answers = try EventLog<[RetentionLedger.Recording]>()
       store.worker.executeSlice { answers.append(Array(retention.ledger.recordings.values)) }

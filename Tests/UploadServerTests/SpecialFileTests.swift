@@ -132,8 +132,7 @@ struct SpecialFileTests {
   @Test("a recording with as many gaps as can be read gets no further one, and can be closed")
   func manyGaps() throws {
     let directory = TemporaryDirectory()
-    let store = try FileStore(
-      path: directory.path, durability: .none, closedLifetime: .zero, files: OpenFiles(), UploadUsage(.init()))
+    let store = try FileStore(in: directory)
     let name = StreamName(path: "/h.txt", streamID: "a", mediaType: "text/plain")
     try directory.write(name.gaps, [])
     #expect(truncate("\(directory.path)/\(name.gaps)", off_t(FileStore.largestGaps)) == 0)

@@ -36,9 +36,7 @@ struct SplitRollbackTests {
     ] {
       #expect(rename("\(directory.path)/\(from)", "\(directory.path)/\(to)") == 0)
     }
-    let store = try FileStore(
-      path: directory.path, durability: .interval, closedLifetime: .zero, hasSidecars: true, split: split,
-      files: OpenFiles(), UploadUsage(.init()))
+    let store = try FileStore(in: directory, durability: .interval, hasSidecars: true, split: split)
     let (name, start) = (StreamName(base: "k-a"), try store.parts.lines(of: "k-a").first { $0.number == part }?.start)
     let extent = GrowthExtent(part: part, length: try #require(start) + 200)
     if isLogShortened {

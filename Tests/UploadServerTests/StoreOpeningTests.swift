@@ -25,9 +25,7 @@ struct StoreOpeningTests {
   private static func store(
     in directory: TemporaryDirectory, hasSidecars: Bool = false, isCollected: Bool = false
   ) throws -> FileStore {
-    try FileStore(
-      path: directory.path, durability: .none, closedLifetime: .zero, hasSidecars: hasSidecars,
-      isCollected: isCollected, files: OpenFiles(), UploadUsage(.init()))
+    try FileStore(in: directory, hasSidecars: hasSidecars, isCollected: isCollected)
   }
 
   /// A line about the recording of that number.
@@ -297,8 +295,7 @@ struct StoreOpeningTests {
         for call in [1, 1, 2, 2] {
           disk_faults_fail(DISK_ACCESS, UInt(call), EIO)
           do throws(DirectoryError) {
-            _ = try FileStore(
-              path: directory.path, durability: .none, closedLifetime: .zero, files: OpenFiles(), UploadUsage(.init()))
+            _ = try FileStore(in: directory)
           } catch {
             if case .unreadable = error { unreadable += 1 }
           }

@@ -140,7 +140,7 @@ struct StoredBytesTests {
     body.end(sha256: nil)
     #expect(received == nil, "the handler has not accepted it yet")
     body.accept()
-    loop.run()
+    loop.runAtMostAMinute()
     #expect(received == bytes)
     let path = try "\(directory.path)/\(#require(records.bodyName("0000")))"
     #expect(ForeignChangeTests.isOpen(path))

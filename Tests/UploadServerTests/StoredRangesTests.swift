@@ -76,9 +76,7 @@ struct StoredRangesTests {
     for name in directory.names where !hasRecord && name.hasSuffix(".gaps") {
       if try directory.text(name).contains("not-received") { #expect(unlink("\(directory.path)/\(name)") == 0) }
     }
-    let store = try FileStore(
-      path: directory.path, durability: .interval, closedLifetime: .zero, hasSidecars: true, split: split,
-      files: OpenFiles(), UploadUsage(.init()))
+    let store = try FileStore(in: directory, durability: .interval, hasSidecars: true, split: split)
     let missing = hasRecord ? hole : 0..<hole.upperBound
     let expected =
       isClosed
@@ -102,8 +100,7 @@ struct StoredRangesTests {
     "it is unknown which bytes a closed recording with holes contains without its record", arguments: [false, true])
   func closed(hasRecord: Bool) throws {
     let directory = TemporaryDirectory()
-    let store = try FileStore(
-      path: directory.path, durability: .none, closedLifetime: .zero, files: OpenFiles(), UploadUsage(.init()))
+    let store = try FileStore(in: directory)
     let name = StreamName(path: "/t.txt", streamID: "a", mediaType: "text/plain")
     var part = RecordingPart(file: name.final)
     (part.end, part.count) = (10, 6)

@@ -258,8 +258,7 @@ struct StreamStoreHandlerTests {
   func refusedBytes() async {
     await #expect(processExitsWith: .success) {
       let directory = TemporaryDirectory()
-      let store = try FileStore(
-        path: directory.path, durability: .none, closedLifetime: .zero, files: OpenFiles(), UploadUsage(.init()))
+      let store = try FileStore(in: directory)
       let name = StreamName(path: "/t", streamID: "a", mediaType: nil)
       let stream = try store.open(name, for: .request(credential: nil, offset: 200, creating: true, isUpload: false))
       signal(SIGXFSZ, SIG_IGN)

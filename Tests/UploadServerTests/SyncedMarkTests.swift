@@ -204,9 +204,7 @@ struct SyncedMarkTests {
   private func store(
     _ directory: TemporaryDirectory, boot: String, split: RecordingSplit? = nil
   ) throws -> FileStore {
-    try FileStore(
-      path: directory.path, durability: .always, closedLifetime: .zero, hasSidecars: split != nil, split: split,
-      boot: boot, files: OpenFiles(), UploadUsage(.init()))
+    try FileStore(in: directory, durability: .always, hasSidecars: split != nil, split: split, boot: boot)
   }
 
   private func stream(_ name: StreamName, in store: FileStore, isUpload: Bool) throws -> any StoredStream {

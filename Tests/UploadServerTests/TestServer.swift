@@ -87,9 +87,10 @@ final class TemporaryDirectory {
   /// A copy of what its server would leave if it were killed now.
   func copyOfKilled() throws -> TemporaryDirectory {
     let copy = TemporaryDirectory()
-    // If the server replaces a file meanwhile, the copy may lack both the earlier and the later one.
+    // If the server replaces a file meanwhile, the copy may lack both the earlier and the later one. The times of
+    // directories show it, even if the later one has the number of the earlier one.
     let copying = """
-      list() { find '\(path)' -printf '%i %p\\n' | sort; }
+      list() { find '\(path)' -type d -printf '%i %T@ %p\\n' -o -printf '%i %p\\n' | sort; }
       for attempt in $(seq 50); do
         find '\(copy.path)' -mindepth 1 -delete
         before=$(list)

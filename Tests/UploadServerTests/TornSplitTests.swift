@@ -193,8 +193,7 @@ struct TornSplitTests {
   func begunFrame(hasName: Bool) throws {
     let (directory, _) = try Self.torn(.content, lost: 1)
     if hasName { try #require(rename(directory.path + "/k-a.part", directory.path + "/k-a.wav") == 0) }
-    let store = try FileStore(
-      path: directory.path, durability: .none, closedLifetime: .zero, files: OpenFiles(), UploadUsage(.init()))
+    let store = try FileStore(in: directory)
     let name = StreamName(path: "/k.wav", streamID: "a", mediaType: nil)
     let offset = Self.end - 1
     var previous = try #require(try store.parts.lines(of: name.base).last)

@@ -59,8 +59,7 @@ struct UploadDigestsTests {
         loop.stop()
       }
       ready()
-      _ = loop.schedule(after: .seconds(60)) { loop.stop() }
-      loop.run()
+      loop.runAtMostAMinute()
       return verdict
     }
   }
