@@ -64,41 +64,43 @@ struct OpenFileTests {
     for _ in 0..<model.users { file.release() }
   }
 
-  /// The file `f`, which is open.
-  private static func file(of directory: TemporaryDirectory, in parent: Int32) -> OpenFile {
-    let descriptor = open(directory.path + "/f", O_RDWR | O_CREAT | O_CLOEXEC, 0o600)
+  /// Calls `body` with the file `f`, which is closed until it is used, and with its directory.
+  private static func withClosedFile(_ body: (OpenFile, TemporaryDirectory) throws -> Void) throws {
+    let directory = TemporaryDirectory()
+    let path = directory.path + "/f"
+    let parent = open(directory.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+    defer { close(parent) }
+    let descriptor = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0o600)
     var status = stat()
     fstat(descriptor, &status)
-    return OpenFile(descriptor, "f", in: parent, O_RDWR | O_CLOEXEC, status, OpenFiles())
+    let file = OpenFile(descriptor, "f", in: parent, O_RDWR | O_CLOEXEC, status, OpenFiles())
+    file.closeWhenIdle()
+    try require(!ForeignChangeTests.isOpen(path), "it is closed")
+    try body(file, directory)
+    file.closeWhenIdle()
+    try require(!ForeignChangeTests.isOpen(path), "no descriptor stays open")
   }
 
   @Test("two threads that open it again at the same time share one descriptor")
   func openedTwice() async {
     // The gate applies to the whole process.
     await #expect(processExitsWith: .success) {
-      let directory = TemporaryDirectory()
-      let parent = open(directory.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
-      let file = OpenFileTests.file(of: directory, in: parent)
-      let path = directory.path + "/f"
-      file.closeWhenIdle()
-      try require(!ForeignChangeTests.isOpen(path), "it is closed")
-      let descriptors = Lock<[Int32]>([])
-      open_gate_close("/f")
-      let threads = try (0..<2).map { number in
-        try NamedThread("user \(number)") {
-          let descriptor = (try? file.acquire()) ?? -1
-          descriptors.withLock { $0.append(descriptor) }
+      try OpenFileTests.withClosedFile { file, _ in
+        let descriptors = Lock<[Int32]>([])
+        open_gate_close("/f")
+        let threads = try (0..<2).map { number in
+          try NamedThread("user \(number)") {
+            let descriptor = (try? file.acquire()) ?? -1
+            descriptors.withLock { $0.append(descriptor) }
+          }
         }
+        try waitUntil("both open it") { open_gate_waiters() == 2 }
+        open_gate_open()
+        for thread in threads { thread.join() }
+        let used = descriptors.withLock { $0 }
+        try require(used.count == 2 && used[0] == used[1] && used[0] >= 0, "\(used)")
+        for _ in 0..<2 { file.release() }
       }
-      try waitUntil("both open it") { open_gate_waiters() == 2 }
-      open_gate_open()
-      for thread in threads { thread.join() }
-      let used = descriptors.withLock { $0 }
-      try require(used.count == 2 && used[0] == used[1] && used[0] >= 0, "\(used)")
-      for _ in 0..<2 { file.release() }
-      file.closeWhenIdle()
-      try require(!ForeignChangeTests.isOpen(path), "no other descriptor stays open")
-      close(parent)
     }
   }
 
@@ -107,23 +109,17 @@ struct OpenFileTests {
     .enabled(if: disk_faults_are_possible() != 0))
   func unexamined() async {
     await #expect(processExitsWith: .success) {
-      let directory = TemporaryDirectory()
-      let parent = open(directory.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
-      let file = OpenFileTests.file(of: directory, in: parent)
-      let path = directory.path + "/f"
-      file.closeWhenIdle()
-      disk_faults_begin(directory.path)
-      disk_faults_fail(DISK_STATUS, 1, EIO)
-      var code: Int32 = 0
-      do throws(SystemError) { _ = try file.acquire() } catch { code = error.code }
-      try require(code == EIO, "error \(code)")
-      try require(!ForeignChangeTests.isOpen(path), "it stays closed")
-      let descriptor = try file.acquire()
-      try require(fcntl(descriptor, F_GETFD) >= 0, "it is open")
-      file.release()
-      file.closeWhenIdle()
-      try require(!ForeignChangeTests.isOpen(path), "its users have released it")
-      close(parent)
+      try OpenFileTests.withClosedFile { file, directory in
+        disk_faults_begin(directory.path)
+        disk_faults_fail(DISK_STATUS, 1, EIO)
+        var code: Int32 = 0
+        do throws(SystemError) { _ = try file.acquire() } catch { code = error.code }
+        try require(code == EIO, "error \(code)")
+        try require(!ForeignChangeTests.isOpen(directory.path + "/f"), "it stays closed")
+        let descriptor = try file.acquire()
+        try require(fcntl(descriptor, F_GETFD) >= 0, "it is open")
+        file.release()
+      }
     }
   }
 }
