@@ -82,10 +82,11 @@ struct WorkerThreadTests {
       var limits = rlimit()
       getrlimit(__rlimit_resource_t(RLIMIT_AS.rawValue), &limits)
       let enough = limits.rlim_cur
-      // Space for a few objects, but not for a stack. The first number in the file is the size in pages: proc(5).
+      // Space for a few objects, but not for a stack, which takes at least 2 MiB. The first number in the file is the
+      // size in pages: proc(5).
       let pages = try fileContents("/proc/self/statm").prefix { $0 != 32 }
       let size = (Int(String(decoding: pages, as: UTF8.self)) ?? 0) * Int(sysconf(Int32(_SC_PAGESIZE)))
-      limits.rlim_cur = rlim_t(size + (4 << 20))
+      limits.rlim_cur = rlim_t(size + (1 << 20))
       setrlimit(__rlimit_resource_t(RLIMIT_AS.rawValue), &limits)
       for _ in 0..<2 { worker.execute { threads.withLock { $0.append(UInt(pthread_self())) } } }
       let atOnce = threads.withLock { $0 }
