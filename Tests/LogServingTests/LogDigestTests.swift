@@ -111,9 +111,31 @@ struct LogDigestTests {
           } else {
             try client.request("PUT", "/t", lines, body: text)
           }
-          #expect(try client.final().answer.status == status, "\(field) \(text)")
+          let answer = try client.final().answer
+          #expect(answer.status == status, "\(field) \(text)")
+          // Nothing of a refuted stream is stored.
+          if version == nil { #expect(answer["stream-offset"] == (status == 201 ? "5" : nil), "\(field): \(answer)") }
         }
       }
+    }
+  }
+
+  @Test("content that continues a plain stream and does not match its Content-Digest is refused with the stream's end")
+  func plainContent() throws {
+    let broker = try TestBroker()
+    let server = try LogServer(broker)
+    let first = try server.connect()
+    try first.request("PUT", "/t", version: nil, ["Stream-ID: a", "Expect: 100-continue"], chunked: true)
+    #expect(try first.answer().status == 100)
+    try first.sendChunk("right ")
+    first.disconnect()
+    try server.events.first("the interruption") { $0.kind == .interrupted }
+    for (text, status, end) in [("old", 400, "6"), ("new", 200, "9")] {
+      let client = try server.connect()
+      let lines = ["Stream-ID: a", "Stream-Offset: 6", "Content-Digest: \(Self.digest("new"))"]
+      try client.request("PUT", "/t", version: nil, lines, body: text)
+      let answer = try client.final().answer
+      #expect(answer.status == status && answer["stream-offset"] == end, "\(text): \(answer)")
     }
   }
 

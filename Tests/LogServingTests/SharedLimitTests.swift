@@ -119,6 +119,13 @@ struct SharedLimitTests {
     }
     #expect(try status("b", offset: 0, count: 1) == 503, "one upload is unfinished")
     #expect(try status("a", offset: 60, count: 41) == 507)
+    // Content of unknown length is stored as far as it fits, and is not complete.
+    let chunked = try rig.servers[1].connect()
+    try chunked.request("PUT", "/t", version: nil, ["Stream-ID: a", "Stream-Offset: 60"], chunked: true)
+    try chunked.sendChunk(String(repeating: "x", count: 41))
+    try chunked.send("0\r\n\r\n")
+    let answer = try chunked.final().answer
+    #expect(answer.status == 507 && answer["stream-offset"] == "100", "\(answer)")
     // Repeated bytes take no space.
     #expect(try status("a", offset: 50, count: 50) == 200)
     try rig.settle(Model())

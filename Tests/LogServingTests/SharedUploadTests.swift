@@ -66,6 +66,7 @@ struct SharedUploadTests {
     let response = try last.final().answer
     #expect(response.status == 201 && response["upload-complete"] == "?1")
     #expect(response["stream-id"] == "mic-1" && response["stream-offset"] == "1018")
+    #expect(response.body == "{\"event\":\"stored\",\"stream\":\"mic-1\",\"bytes\":18}\n")
     // A client that missed the response can request it from any server.
     try client.patch(location, at: 18, completes: true, body: "")
     #expect(try client.final().answer.body == response.body)
