@@ -68,6 +68,26 @@ struct CheckpointWriterTests {
     loop.run()
     #expect(writer.latest.position == CollectorCheckpoint.Position(sequence: 1, mark: "c", time: 9))
     #expect(writer.latest.purges == [purge])
+    #expect(try CheckpointFile(in: store.directory).read() == writer.latest)
+  }
+
+  @Test("a checkpoint states how far the collector has come while a stream waits, and the next one counts from there")
+  func waiting() throws {
+    let (before, after) = (
+      CollectorCheckpoint.Position(sequence: 5, mark: "a", time: 7),
+      CollectorCheckpoint.Position(sequence: 6, mark: "b", time: 8)
+    )
+    let writer = writer(after: before)
+    writer.received(after)
+    writer.begin()
+    writer.write([], [], waiting: [StreamName(base: "k-s0"): 6], exceptLast: false) { [self] _ in
+      #expect(writer.latest.position == before && writer.latest.applied == after)
+      #expect(writer.latest.omissions == [.init(base: "k-s0", sequence: 6)])
+      writer.begin()
+      write(writer) { loop.stop() }
+    }
+    loop.run()
+    #expect(writer.latest.position == after && writer.latest.applied == nil)
   }
 
   @Test("a checkpoint states which messages are read again, until all of them are")

@@ -90,7 +90,7 @@ TESTS = {module: [f"{module}Tests"] for module in MODULES} | {
     # Most claims about collectors are about the command, which runs in a process of its own.
     "LogCollecting": ["LogCollectingTests"] + [
         f"CommandTests.Collect{part}Tests"
-        for part in ("", "Checkpoint", "Damage", "Expiry", "Fault", "Overlap", "ReturnedStore", "Stranger", "Wait")
+        for part in ("", "Checkpoint", "Damage", "Expiry", "Fault", "Overlap", "ReturnedStore", "Rewind", "Stranger", "Wait")
     ],
     "LogServing": ["LogServingTests", "CommandTests.StoreTests", "CommandTests.StoreDurabilityTests"],
     "UploadClient": ["UploadClientTests", "LiveStreamingTests", "DownloadsTests"],
