@@ -119,7 +119,7 @@ struct CollectRewindTests {
     try rig.end(collector)
   }
 
-  @Test("a checkpoint of a log that has lost messages removes none of the messages that have the sequences of lost ones")
+  @Test("no message is removed because a checkpoint states that lost messages of the same sequences may be removed")
   func purgeOfLost() throws {
     let rig = try Rig()
     try rig.publish("p", completes: false)
