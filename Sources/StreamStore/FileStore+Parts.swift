@@ -68,6 +68,21 @@ extension FileStore {
     _ stream: StreamFile, for owner: UploadOwner?, isTrusted: Bool, loop: EventLoop,
     completion: @escaping (UnfinishedStream?) -> Void
   ) {
+    guard isCollected, isTrusted, durability != .none else {
+      return recordEnd(stream, for: owner, isTrusted: isTrusted, loop: loop, completion: completion)
+    }
+    // A collector that finds a growing file with another length than its line states takes it for that of another
+    // program. So the line must not survive a power failure that the bytes do not survive.
+    synchronize(stream, loop: loop) { [self] error in
+      if let error { return completion(UnfinishedStream(error: error, mayLackBytes: !error.isShortage)) }
+      recordEnd(stream, for: owner, isTrusted: isTrusted, loop: loop, completion: completion)
+    }
+  }
+
+  private func recordEnd(
+    _ stream: StreamFile, for owner: UploadOwner?, isTrusted: Bool, loop: EventLoop,
+    completion: @escaping (UnfinishedStream?) -> Void
+  ) {
     var part = stream.part ?? RecordingPart(file: stream.name.final)
     part.file = stream.name.final
     part.number = stream.name.part

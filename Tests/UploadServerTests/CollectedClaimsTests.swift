@@ -1,8 +1,10 @@
 // Tests how the store of a collector distinguishes its growing recordings from files of other programs.
 
+import EventLoops
 import Glibc
 import NetworkTesting
 import Recordings
+import SyncGate
 import Testing
 
 @testable import DiskFiles
@@ -158,5 +160,56 @@ struct CollectedClaimsTests {
     try directory.write("x-a~2.txt", Array("bytes".utf8))
     #expect(try found().isEmpty)
     #expect(directory.exists("x-a~2.gaps"))
+  }
+
+  /// A store whose recording has bytes that no sync has covered.
+  private static func grown(in directory: TemporaryDirectory) throws -> (FileStore, any StoredStream) {
+    let store = try FileStore(in: directory, durability: .interval, isCollected: true)
+    let name = StreamName(path: "/x", streamID: "a", mediaType: "text/plain")
+    let request = StreamPurpose.request(credential: nil, offset: 0, creating: true, isUpload: false)
+    guard let stream = try store.open(name, for: request) else { throw TestFailure("no stream") }
+    let bytes = Array("hello".utf8)
+    let written = stream.write(bytes.span, [0..<5], skipping: 0, at: 0, maySplit: false)
+    try require(written.count == 5 && written.error == nil, "\(written)")
+    return (store, stream)
+  }
+
+  // With another length than the log states, the next collector would ignore the file.
+  @Test("the log states the end of a recording only after the disk has its bytes, not merely their number")
+  func endAfterBytes() throws {
+    let (directory, mayBegin) = (TemporaryDirectory(), try EventLog<Bool>())
+    let (store, stream) = try Self.grown(in: directory)
+    store.worker.execute { _ = try? mayBegin.wait("the test") { $0.first } }
+    let loop = try EventLoop()
+    var results: [SystemError?] = []
+    stream.finish(.interrupted(owner: nil, isTrusted: true), on: loop) { failure in
+      results.append(failure?.error)
+      loop.stop()
+    }
+    #expect(try store.parts.lines(of: "x-a").allSatisfy { $0.end == nil })
+    mayBegin.append(true)
+    loop.runAtMostAMinute()
+    #expect(results == [nil] && directory.exists("x-a.txt") && !directory.exists("x-a.part"))
+    #expect(try store.parts.lines(of: "x-a").last?.end == 5)
+  }
+
+  @Test("if the disk refuses the bytes of a recording, the log does not state its end", arguments: [EIO, ENOSPC])
+  func refusedBytes(_ code: Int32) async {
+    await #expect(processExitsWith: .success) { [code = code as Int32] in
+      let directory = TemporaryDirectory()
+      let (store, stream) = try CollectedClaimsTests.grown(in: directory)
+      let loop = try EventLoop()
+      sync_gate_fail(code)
+      var failures: [UnfinishedStream?] = []
+      stream.finish(.interrupted(owner: nil, isTrusted: true), on: loop) { failure in
+        failures.append(failure)
+        loop.stop()
+      }
+      loop.runAtMostAMinute()
+      try require(failures.map(\.?.error.code) == [code], "\(failures)")
+      try require(failures.first??.mayLackBytes == true, "\(failures)")
+      try require(try store.parts.lines(of: "x-a").allSatisfy { $0.end == nil }, "the log states no end")
+      try require(directory.exists("x-a.part") && !directory.exists("x-a.gaps"), "\(directory.names)")
+    }
   }
 }
