@@ -37,12 +37,14 @@ UNDER_THREAD := -Xswiftc -enforce-exclusivity=unchecked --sanitize=thread --scra
 AWAITING := AsyncSequenceSourceTests|WrittenSourceTests|LiveStreamTaskTests|FileUploadTaskTests|FileDownloadTests|LiveStreamerLifeTests|MicrophoneStreamTests|FoundationUploadsTests.(Answer|Connectivity|Download|Metrics|Resumption|Session|StreamResumption|StreamedUpload)
 # Tests that block while a task of the server works for them: one at a time, so that the task has a thread.
 BLOCKING := AsynchronousHandlerTests
+# Tests that open real devices, one at a time.
+DEVICES  := AudioCaptureTests.RealALSA
 # Suites of UploadServerTests that choose the number of a server's threads themselves, or whose claims are about one
 # recording at a time. All others run a second time, with two threads.
 NO_MORE_WITH_THREADS := $(BLOCKING)|StoreFaultTests|AnnouncedOffsetTests|ThreadsTests|DrainTests|DescriptorTests|KeptRecordingTests|MetricsListenerTests|StateMachineTests|RecordingNamesTests|ListingTests|VerificationTests|TrueHeaderTests|DescribedStreamTests|TokenFileTests|ShortageTests|UnlistedUploadTests|UnreadableRecordTests|KeptByteShortageTests|DrainingDownloadTests|MisplacedUploadTests
 
 .DEFAULT_GOAL := help
-.PHONY: help run run-cluster build truth listings docs docs-test pictures test test-articles test-thread test-brokers test-durations test-address mutation fuzz lint format chaos chaos-spool stalled-disk long-outage chaos-server chaos-answers chaos-agent cuts soak model model-spool model-store install install-built clean \
+.PHONY: help run run-cluster build truth listings docs docs-test pictures test test-most test-devices test-articles test-thread test-brokers test-durations test-address mutation fuzz lint format chaos chaos-spool stalled-disk long-outage chaos-server chaos-answers chaos-agent cuts soak model model-spool model-store install install-built clean \
         deb tarball test-deb test-tarball \
         bench bench-quick bench-build bench-foundation bench-tasks bench-live bench-load bench-many bench-serve bench-test bench-faults bench-small bench-spool bench-spool-rivals bench-recovery bench-cluster bench-before \
         bench-throughput bench-memory bench-acknowledgements libcurl-load \
@@ -64,10 +66,18 @@ build: packages ## build the command, .build/release/sluice
 
 test: packages test-packages ## run all tests, with real ALSA, real sockets and real faults
 	$(SWIFT) build --build-tests
-	$(TEST) --skip-build --filter '$(AWAITING)'
-	$(TEST) --skip-build --filter '$(BLOCKING)'
-	$(TEST) --skip-build --skip '$(AWAITING)|$(BLOCKING)'
-	SLUICE_SERVER_THREADS=2 $(TEST) --skip-build --filter UploadServerTests --skip 'UploadServerTests\.($(NO_MORE_WITH_THREADS))/'
+	$(TEST) --built --filter '$(AWAITING)'
+	$(TEST) --built --filter '$(BLOCKING)'
+	$(MAKE) --no-print-directory --jobs 2 --keep-going test-most test-devices
+
+# Two parts of `make test` that run at the same time, after the build. Devices need time, but little of the processor.
+test-most:
+	$(TEST) --built --skip '$(AWAITING)|$(BLOCKING)|$(DEVICES)'
+
+test-devices: export SLUICE_FIRST_PORT := 20000
+test-devices:
+	$(TEST) --built --late --filter '$(DEVICES)'
+	SLUICE_SERVER_THREADS=2 $(TEST) --built --late --filter UploadServerTests --skip 'UploadServerTests\.($(NO_MORE_WITH_THREADS))/'
 
 listings: packages ## build and run the listings of README and docs as a separate package
 	for product in sluice testmic-control TestDevice; do $(SWIFT) build --product $$product || exit; done
@@ -107,8 +117,8 @@ test-address: packages test-packages ## run all tests under AddressSanitizer
 UPSTREAM_BROKER = SLUICE_NATS_SERVER="$$(find $(CURDIR)/.build/brokers -name nats-server -type f)"
 test-brokers: packages test-packages .build/brokers ## run the tests of logs with upstream brokers that sync before they acknowledge, alone and as three
 	$(SWIFT) build --build-tests
-	$(UPSTREAM_BROKER) $(TEST) --skip-build --filter 'UploadServerTests|LogServingTests|CommandTests.(Store|Collect)' --skip '$(BLOCKING)'
-	SLUICE_BROKERS=3 $(UPSTREAM_BROKER) $(TEST) --skip-build --filter UploadServerTests --skip '$(BLOCKING)'
+	$(UPSTREAM_BROKER) $(TEST) --built --filter 'UploadServerTests|LogServingTests|CommandTests.(Store|Collect)' --skip '$(BLOCKING)'
+	SLUICE_BROKERS=3 $(UPSTREAM_BROKER) $(TEST) --built --filter UploadServerTests --skip '$(BLOCKING)'
 
 # With --cluster, upstream brokers that sync before they acknowledge, so that their power can be cut; Debian 12's cannot.
 CLUSTER := $(findstring --cluster,$(CHAOS))

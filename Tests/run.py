@@ -3,6 +3,9 @@
 
 The process of an exit test has no output. The failures that it threw precede the others.
 
+With --built, the tests in .build/debug run as they are, without SwiftPM, of which only one at a time may use them.
+With --late, all output appears when the tests have ended, so that it does not mix with that of tests beside them.
+
 With --repeat, at most three tests that failed run again, each three times alone and with the same random cases. If
 all of that passes, the run passes, and the last lines name these tests: they depend on something that they should
 not. A defect that shows every time, a crash and a test that does not end are never forgiven.
@@ -17,6 +20,9 @@ import tempfile
 import xml.etree.ElementTree as ElementTree
 
 SWIFT = os.environ.get("SWIFT", "swift")
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+BUILT = os.path.join(ROOT, ".build/debug/sluicePackageTests.xctest")
+COLOR = re.compile(r"\x1b\[[0-9;]*m")
 FORGIVEN, TIMES = 3, 3
 # Lines of an issue that are repeated.
 DETAILS = 60
@@ -46,18 +52,25 @@ def last_failures(path):
 def run(arguments):
     """Gives the exit status, the lines about failures (reports of ThreadSanitizer whole), and the tests that failed;
     None if nobody knows which."""
+    is_built, is_late = "--built" in arguments, "--late" in arguments
+    arguments = [argument for argument in arguments if argument not in ("--built", "--late")]
+    command = [BUILT, "--testing-library", "swift-testing"] if is_built else [SWIFT, "test"]
     with tempfile.TemporaryDirectory() as directory:
         report = os.path.join(directory, "report.xml")
         thrown = os.path.join(directory, "failures.txt")
-        lines = []
+        output, lines = [], []
         process = subprocess.Popen(
-            [SWIFT, "test", *arguments, "--xunit-output", report],
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", preexec_fn=default_signals,
-            env={**os.environ, "SLUICE_TEST_FAILURES": thrown})
+            [*command, *arguments, "--xunit-output", report],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+            preexec_fn=default_signals, env={**os.environ, "SLUICE_TEST_FAILURES": thrown})
         details, sanitizer = 0, False
         for line in process.stdout:
-            sys.stdout.write(line)
-            sys.stdout.flush()
+            line = COLOR.sub("", line)
+            if is_late:
+                output.append(line)
+            else:
+                sys.stdout.write(line)
+                sys.stdout.flush()
             if "WARNING: ThreadSanitizer" in line or sanitizer:
                 sanitizer = not line.startswith("SUMMARY: ThreadSanitizer")
                 lines.append(line)
@@ -71,9 +84,12 @@ def run(arguments):
             else:
                 details = 0
         status = process.wait()
+        sys.stdout.write("".join(output))
+        sys.stdout.flush()
         lines = last_failures(thrown) + ["\nWhat failed:\n"] + lines
         try:
-            root = ElementTree.parse(report.replace(".xml", "-swift-testing.xml")).getroot()
+            written = report if is_built else report.replace(".xml", "-swift-testing.xml")
+            root = ElementTree.parse(written).getroot()
         except (OSError, ElementTree.ParseError):
             return status, lines, None
         failed = [
@@ -91,7 +107,7 @@ def main():
     print("".join(lines))
     if not repeats or status < 0 or not failed or len(failed) > FORGIVEN:
         count = "an unknown number of" if failed is None else len(failed)
-        print(f"swift test ended with {status}, and {count} tests failed: {', '.join(failed or [])}")
+        print(f"the tests ended with {status}, and {count} tests failed: {', '.join(failed or [])}")
         return status
     without_filter = [
         argument for before, argument in zip([""] + arguments, arguments)

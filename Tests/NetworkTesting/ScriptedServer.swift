@@ -101,7 +101,7 @@ public final class ScriptedServer: Sendable {
     for _ in 0..<1000 {
       let number = portCount.wrappingAdd(1, ordering: .relaxed).newValue
       // Test processes run at the same time.
-      let port = UInt16(10_000 + (UInt32(bitPattern: getpid()) &* 97 &+ number) % 20_000)
+      let port = firstPort + UInt16((UInt32(bitPattern: getpid()) &* 97 &+ number) % 10_000)
       if let bound = try listen(.port(port), receiveBuffer) { return bound }
     }
     throw TestFailure("no free port")
@@ -168,3 +168,5 @@ public final class ScriptedServer: Sendable {
 public func freePort() throws -> UInt16 { try ScriptedServer.freePort() }
 
 private let portCount = Atomic<UInt32>(0)
+/// The first of the 10,000 ports from which this process takes those of its servers.
+private let firstPort = getenv("SLUICE_FIRST_PORT").flatMap { UInt16(String(cString: $0)) } ?? 10_000
