@@ -65,7 +65,9 @@ package enum LogCollectorError: Error, Equatable, Sendable, CustomStringConverti
     case .brokers(let error): "cannot collect: \(error). \(error.remedy)"
     case .disk(let error):
       "\(error). Nothing is lost, because the log contains the missing bytes. "
-        + (error.code == EFBIG ? "Raise the limit of file sizes" : "Free space or repair the disk")
+        + (error.code == EFBIG
+          ? "Raise the limit of file sizes, or use a file system that allows larger files"
+          : "Free space or repair the disk")
         + ", and start again."
     case .resources(let reason): "\(reason). Raise the limits of the process."
     }

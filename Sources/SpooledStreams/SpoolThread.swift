@@ -27,6 +27,8 @@ final class SpoolThread: @unchecked Sendable {
   private var isFailing = false
   /// Whether an operation has failed since the last attempt to use the disk.
   private var hasFailed = false
+  /// The end of the live stretch, which waits for the last bytes of its source.
+  private var awaitedEnd: (timer: EventLoop.Timer, action: () -> Void)?
   let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: 1 << 20, alignment: 4096)
 
   init(_ settings: SpoolSettings, report: @escaping @Sendable (SpoolEvent) -> Void) throws(SystemError) {
@@ -36,6 +38,7 @@ final class SpoolThread: @unchecked Sendable {
     // Retained by its thread until ``stop()``.
     try NamedThread("spool") { [self] in
       loop.run()
+      endAwaited()
       (left, current, live) = ([], nil, nil)
     }.detach()
   }
@@ -175,10 +178,12 @@ final class SpoolThread: @unchecked Sendable {
 
   /// The source has ended.
   private func finishLive() {
-    guard let live, keep(live) else { return }
-    loop.deregister(live.copier.descriptor)
-    self.live = nil
-    armTimer()
+    if let live, keep(live) {
+      loop.deregister(live.copier.descriptor)
+      self.live = nil
+      armTimer()
+    }
+    endAwaited()
   }
 
   // MARK: Any stretch
@@ -269,13 +274,32 @@ final class SpoolThread: @unchecked Sendable {
   ///   - isDelivered: whether none of the stretch is needed any more.
   ///   - done: called on the spool's thread with the number of bytes that exist only in memory or in a removed file.
   func end(_ stretch: SpooledStretch, isDelivered: Bool, then done: @escaping @Sendable (UInt64) -> Void) {
-    loop.execute { [self] in done(end(stretch, isDelivered: isDelivered)) }
+    loop.execute { [self] in
+      guard !isDelivered, let live, live.stretch === stretch, !live.isAtEnd else {
+        return done(end(stretch, isDelivered: isDelivered))
+      }
+      // The source was stopped a moment ago, and its thread still adds what it has captured by then.
+      let timer = loop.schedule(after: Self.sourcePatience) { [unowned self] in endAwaited() }
+      awaitedEnd = (timer, { [unowned self] in done(end(stretch, isDelivered: false)) })
+      copyLive()
+    }
+  }
+
+  /// How long a stretch waits for the last bytes of a stopped source.
+  private static let sourcePatience = Duration.seconds(1)
+
+  private func endAwaited() {
+    guard let (timer, action) = awaitedEnd.take() else { return }
+    loop.cancel(timer)
+    action()
   }
 
   private func end(_ stretch: SpooledStretch, isDelivered: Bool) -> UInt64 {
     let stretchLeft = left.first { $0.opened?.writer.stretch === stretch }
     guard let writer = stretchLeft?.opened?.writer ?? current, writer.stretch === stretch else { return 0 }
     writer.releaseAcknowledged()
+    // Bytes that the source may still add stay in the buffer, for the next process.
+    let mayGrow = writer === live && !writer.isAtEnd
     if writer === live {
       loop.deregister(writer.copier.descriptor)
       live = nil
@@ -288,7 +312,7 @@ final class SpoolThread: @unchecked Sendable {
       left.removeAll { $0.isGone }
       return 0
     }
-    let isKept = keep(writer) && settle(writer, stretchLeft)
+    let isKept = keep(writer) && (!mayGrow || writer.isAtEnd) && settle(writer, stretchLeft)
     check(writer)
     let head = writer.copier.head
     let inMemory =

@@ -336,7 +336,7 @@ extension FileStore {
     let shown = file ?? name.fileBase
     let remedy =
       if error.code == EFBIG {
-        "Raise the limit of file sizes."
+        "Raise the limit of file sizes, or use a file system that allows larger files."
       } else if error.isFull {
         "Free space on the disk."
       } else if error.isForeignChange {

@@ -12,7 +12,8 @@ extension SystemError {
     case EMFILE: "Raise the limit of open files with ulimit -n."
     case ENFILE: "End other programs, or raise the system's limit of open files (sysctl fs.file-max)."
     case EFBIG:
-      "Raise the limit of file sizes with ulimit -f\(option.map { ", or choose a smaller \($0)" } ?? "")."
+      "Raise the limit of file sizes with ulimit -f, or use a file system that allows larger files"
+        + "\(option.map { ", or choose a smaller \($0)" } ?? "")."
     default: nil
     }
   }

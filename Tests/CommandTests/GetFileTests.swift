@@ -21,7 +21,7 @@ struct GetFileTests {
     let text = limited.errors.joined(separator: "\n")
     #expect(text.contains("file.bin.part") || text.contains("write"), "\(text)")
     #expect(text.contains("File too large") && text.contains("resume with:"), "\(text)")
-    #expect(text.contains("File too large. Raise the limit of file sizes with ulimit -f."), "\(text)")
+    #expect(text.contains("File too large. Raise the limit of file sizes with ulimit -f, or use"), "\(text)")
     #expect(!text.contains("Free space"), "\(text)")
     let process = try sluice(["get", "\(server.url)/file.bin", "-o", path, "--resume"] + FaultyResource.patience)
     #expect(try process.wait() == 0, "\(process.errors)")
@@ -43,7 +43,7 @@ struct GetFileTests {
       "/bin/sh", ["-c", "ulimit -f \(limit); exec \"$0\" \"$@\"", try sluicePath(), "get", url, "-o", path])
     #expect(try limited.wait() == 74)
     let text = limited.errors.joined(separator: "\n")
-    #expect(text.contains("File too large. Raise the limit of file sizes with ulimit -f."), "\(text)")
+    #expect(text.contains("File too large. Raise the limit of file sizes with ulimit -f, or use"), "\(text)")
     #expect(!text.contains("resume with:") && !text.contains("Free space"), "\(text)")
     // The record met the same limit, at any path.
     #expect(!text.contains("Choose another path"), "\(text)")

@@ -137,10 +137,16 @@ package final class RawClient {
   /// Whether the server closes without sending another byte.
   package func isClosedByServer() -> Bool { ((try? receive()) ?? true) == false && received.isEmpty }
 
+  /// Whether the server closes the connection without a final response. Waits for either.
+  package func isCutOff() -> Bool { (try? final()) == nil && hasEnded }
+
+  private var hasEnded = false
+
   /// Returns false at the end.
   private func receive() throws -> Bool {
     var buffer = [UInt8](repeating: 0, count: 65_536)
     let count = recv(descriptor, &buffer, buffer.count, 0)
+    hasEnded = count == 0 || (count < 0 && errno == ECONNRESET)
     if count < 0 { throw TestFailure("recv: \(String(cString: strerror(errno)))") }
     received += buffer[..<count]
     return count > 0
