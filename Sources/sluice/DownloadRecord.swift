@@ -4,6 +4,7 @@
 internal import Downloads
 internal import EventLoops
 internal import Glibc
+internal import Synchronization
 internal import UploadClient
 
 /// The record of one download.
@@ -29,6 +30,8 @@ final class DownloadRecord: Sendable {
 
   private let record: TransferRecord
   private let url: String
+  /// How many bytes of the part are certainly on the disk, also from earlier processes.
+  private let synchronized = Mutex<UInt64>(0)
 
   /// - Parameter url: without user and password.
   init(path: String, url: String) {
@@ -69,20 +72,30 @@ final class DownloadRecord: Sendable {
         length: UInt64(lines[3]), digest: lines.count == 7 ? lines[6] : nil))
     checkpoint.boot = lines[5]
     checkpoint.data.byteCount = checkpoint.byteCount(ofFileSize: size)
+    self.synchronized.withLock { $0 = min(synchronized, checkpoint.data.byteCount) }
     return Unfinished(url: lines[0], data: checkpoint.data)
   }
 
   /// Records the download. Returns nil on success, and the error otherwise.
   ///
-  /// - Parameter isSynchronized: whether as many bytes are on the disk as the data states.
+  /// Bytes that were on the disk before still count, as far as the part keeps them.
+  ///
+  /// - Parameters:
+  ///   - data: the part. Its byte count is the number of bytes that the part keeps.
+  ///   - isSynchronized: whether all of them are on the disk.
   func write(_ data: DownloadResumeData, isSynchronized: Bool) -> SystemError? {
+    // Even if the write fails, because the part loses the other bytes anyway.
+    let synchronized = synchronized.withLock { count in
+      count = isSynchronized ? data.byteCount : min(count, data.byteCount)
+      return count
+    }
     guard !data.validator.contains("\n"), data.digest?.contains("\n") != true else {
       return SystemError(operation: "write", code: EILSEQ)
     }
     return record.write(
       [
         url, data.validator, "\(data.inode) \(data.birth.map(String.init) ?? "-")", data.length.map(String.init) ?? "-",
-        "\(isSynchronized ? data.byteCount : 0)", BootIdentifier.current,
+        "\(synchronized)", BootIdentifier.current,
       ] + (data.digest.map { [$0] } ?? []))
   }
 

@@ -51,6 +51,40 @@ struct DownloadRecordTests {
     #expect(directory.names == ["file.part"])
   }
 
+  /// The number of synced bytes in the last state of the record.
+  private func synchronizedCount() throws -> String? {
+    let lines = String(decoding: try directory.contents("file.sluice"), as: UTF8.self).split(separator: "\n")
+    return lines.lastIndex(of: "http://h/x").map { String(lines[$0 + 4]) }
+  }
+
+  @Test("the synced bytes of an earlier process still count while a later one continues the part")
+  func earlierSync() throws {
+    _ = try written(data)
+    // The process after that one was killed before it synced more.
+    try directory.write("file.part", "012345")
+    let next = record()
+    var part = try #require(try next.claim(part: data.path)).data
+    #expect(part.byteCount == 6)
+    #expect(next.write(part, isSynchronized: false) == nil)
+    #expect(try synchronizedCount() == "4")
+    // The server continues after an outage, where the part ends by now.
+    part.byteCount = 8
+    #expect(next.write(part, isSynchronized: false) == nil)
+    #expect(try synchronizedCount() == "4")
+    part.byteCount = 3
+    #expect(next.write(part, isSynchronized: false) == nil)
+    #expect(try synchronizedCount() == "3", "the part has lost the others")
+    // Another version begins, and has bytes at the next outage.
+    part.byteCount = 0
+    #expect(next.write(part, isSynchronized: false) == nil)
+    part.byteCount = 5
+    #expect(next.write(part, isSynchronized: false) == nil)
+    #expect(try synchronizedCount() == "0", "the synced bytes were those of the earlier version")
+    #expect(next.write(part, isSynchronized: true) == nil)
+    #expect(try synchronizedCount() == "5")
+    next.remove()
+  }
+
   @Test("a record of which any bit was changed is refused and stays unchanged", arguments: Seed.several(2))
   func changedBit(_ seed: Seed) throws {
     var random = seed.generator
