@@ -35,12 +35,10 @@ extension FileDownload {
       try file.synchronize()
       if case .file(let path, _) = configuration.output { try file.rename(to: path, replaces: configuration.replaces) }
       return verified
-    } catch  where error.code == ECANCELED {
-      // A later process continues with these.
-      try? file.synchronize()
-      return .failure(DownloadError(.cancelled, "cancelled"))
     } catch {
-      return .failure(fileError(error))
+      // A later process continues with these. If the disk rejects them, that process finds fewer.
+      if file.written > 0 { try? file.synchronize() }
+      return .failure(error.code == ECANCELED ? DownloadError(.cancelled, "cancelled") : fileError(error))
     }
   }
 

@@ -356,6 +356,42 @@ struct DownloadEndTests {
     withExtendedLifetime(session) {}
   }
 
+  @Test("if the disk refuses the last bytes after all have arrived, earlier ones count only if it syncs them")
+  func refusedAtTheEnd() throws {
+    let (rest, gate) = (EndSignal(), EndSignal())
+    let server = try ScriptedServer { connection, _ in
+      _ = try connection.head()
+      try connection.send("HTTP/1.1 200 OK\r\nETag: \"a\"\r\nContent-Length: 8\r\n\r\n0123")
+      rest.wait()
+      try connection.send("4567")
+      _ = connection.waitForEnd()
+    }
+    var configuration = configuration(server.url)
+    configuration.progressInterval = .milliseconds(5)
+    let (session, ended) = (try UploadSession(), try EventLog<DownloadSummary>())
+    let (progress, entered) = (try EventLog<DownloadProgress>(), try EventLog<Bool>())
+    let download = FileDownload(configuration)
+    download.start(on: session) { event in
+      if case .progress(let now) = event { progress.append(now) }
+      if case .ended(let summary) = event { ended.append(summary) }
+    }
+    try progress.first("the first bytes") { $0.written == 4 }
+    download.worker.execute {
+      entered.append(true)
+      gate.wait()
+    }
+    try entered.first("the pause of the disk") { $0 }
+    // From now on, it can neither write nor sync.
+    try directory.breakDescriptor(of: "file.part")
+    rest.signal()
+    try waitForEnding(download)
+    gate.signal()
+    let summary = try ended.first("the end") { _ in true }
+    #expect(summary.error?.kind == .file && summary.error?.systemError?.code == ESPIPE, "\(summary)")
+    #expect(summary.resumeData == nil && summary.progress.written == 0, "\(summary)")
+    withExtendedLifetime(session) {}
+  }
+
   @Test("at the end, another download can lock the file, although this one is not yet closed")
   func unlocked() throws {
     let left = try EventLog<Bool>()
