@@ -82,9 +82,9 @@ enum Put {
     run.signals = signals
     run.endsAtOnce = true
     run.digest = configuration.digest
-    run.observe = { note($0, record) }
-    run.statusLine = { bar.line($0, width: Console.width) }
     let abandons = values.has("abandon")
+    run.observe = { note($0, record, isAbandoned: abandons) }
+    run.statusLine = { bar.line($0, width: Console.width) }
     if abandons { (run.conclude, run.report) = (concludeAbandoned, abandoned) } else { run.report = uploaded }
     let code: ExitCode
     do throws(CommandError) {
@@ -185,7 +185,10 @@ enum Put {
   }
 
   /// Keeps the record in line with the reported events.
-  private static func note(_ event: LiveStreamEvent, _ record: UploadRecord) {
+  ///
+  /// - Parameter isAbandoned: whether the upload is to be deleted. Its file may have changed, and the record must keep
+  ///   the version that was uploaded.
+  private static func note(_ event: LiveStreamEvent, _ record: UploadRecord, isAbandoned: Bool) {
     switch event {
     case .upload(.created(let data)):
       // The upload can continue without the record, as long as this process runs. So the error is only reported.
@@ -198,8 +201,8 @@ enum Put {
     case .ended(let summary):
       switch (summary.error?.kind, summary.resumeData) {
       case (_?, let data?):
-        // It may not have been possible before. The obstacle was reported then.
-        if !record.isKept { _ = record.write(data) }
+        // It may not have been possible before. The obstacle was reported then. The same state is not written again.
+        if !isAbandoned { _ = record.write(data) }
       case (.cancelled?, nil): record.reset()
       // Nothing is left to continue: the upload is complete, finally refused, or unknown to the server.
       default: record.remove()

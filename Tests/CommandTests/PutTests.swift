@@ -469,6 +469,18 @@ struct PutTests {
     #expect(directory.names == (isThere ? ["data"] : []))
   }
 
+  @Test("if an upload whose file has changed cannot be abandoned, its record stays as it is")
+  func keepsChanged() throws {
+    let directory = try TemporaryDirectory()
+    let file = try directory.write("data", bytes(3_000_000))
+    let server = try HalfServer(keeps: 1000, delete: "503 Service Unavailable")
+    #expect(try interrupt(server, file).wait() == 130)
+    let record = try directory.contents("data.sluice")
+    try directory.write("data", "other")
+    #expect(try sluice(["put", "--abandon", file, "\(server.url)/archive/"]).wait() == 69)
+    #expect(try directory.contents("data.sluice") == record)
+  }
+
   @Test("--abandon deletes the upload from the server: 0 on success, 69 with the reason otherwise")
   func abandons() throws {
     for (status, code) in [("204 No Content", 0), ("503 Service Unavailable", 69)] as [(String, Int32)] {
@@ -496,6 +508,28 @@ struct PutTests {
       process.errors.contains {
         $0.contains("/proc/nothing/here") && $0.contains("cannot be resumed after an interruption")
       })
+  }
+
+  @Test("a record that could not be written during the upload is written at its end, if that is possible by then")
+  func recordedAtTheEnd() throws {
+    let directory = try TemporaryDirectory()
+    let file = try directory.write("data", bytes(3_000_000))
+    let server = try HalfServer(keeps: 1000)
+    // The record can be created, but the state of the upload does not fit.
+    let first = try TestProcess(
+      "prlimit",
+      ["--fsize=100:", try sluicePath(), "put", file, "\(server.url)/archive/", "--progress", "none"])
+    try first.lines.first("the report") { $0.text.contains("cannot be resumed after an interruption") }
+    #expect(try directory.contents("data.sluice") == Array("sluice upload record 3\n".utf8))
+    let limit = try TestProcess("prlimit", ["--pid", "\(first.pid)", "--fsize=1000000:"])
+    #expect(try limit.wait() == 0, "\(limit.errors)")
+    first.signal(SIGINT)
+    #expect(try first.wait() == 130)
+    #expect(first.errors.last == "resume with: sluice put --resume \(file) \(server.url)/archive/", "\(first.errors)")
+    let second = try sluice(["put", "--resume", file, "\(server.url)/archive/"])
+    #expect(try second.wait() == 0, "\(second.errors)")
+    #expect(server.appended.withLock { $0 } == Array(bytes(3_000_000)[1000...]))
+    #expect(directory.names == ["data"])
   }
 
   // MARK: Words
