@@ -160,7 +160,9 @@ extension FileDownload {
   }
 
   private var resumeData: DownloadResumeData? {
-    guard let file, !file.isStream, machine.isResumable, let validator = machine.validator else { return nil }
+    guard let file, !file.isStream, !file.isRenamed, machine.isResumable, let validator = machine.validator else {
+      return nil
+    }
     return DownloadResumeData(
       path: file.path, inode: file.inode, birth: file.birth, byteCount: min(machine.count, file.written),
       validator: validator, length: machine.length, digest: machine.digest)

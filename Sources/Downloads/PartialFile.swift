@@ -35,6 +35,7 @@ package final class PartialFile: @unchecked Sendable {
     var isFull = false
     var error: SystemError?
     var abandonsDigests = false
+    var isRenamed = false
     /// Work to run when nothing is pending any more.
     var flushed: [@Sendable () -> Void] = []
   }
@@ -60,6 +61,8 @@ package final class PartialFile: @unchecked Sendable {
   package var error: SystemError? { state.withLock { $0.error } }
   /// Whether all requested work is done or has failed. Any thread.
   package var isIdle: Bool { state.withLock { $0.isIdle } }
+  /// Whether it has its final name, so that no later process can continue it. Any thread.
+  var isRenamed: Bool { state.withLock { $0.isRenamed } }
   /// Whether the caller should pause. Any thread.
   var isFull: Bool { state.withLock { $0.isFull } }
 
@@ -298,11 +301,15 @@ package final class PartialFile: @unchecked Sendable {
   /// Gives the file its final name, and syncs the name to the disk.
   ///
   /// - Parameter replaces: whether to replace an existing file of that name.
-  /// - Throws: ``SystemError``: `EEXIST` if there is one that must not be replaced.
+  /// - Throws: ``SystemError``: `EEXIST` if there is one that must not be replaced. If ``isRenamed``, only the sync of
+  ///   the name has failed.
   func rename(to name: String, replaces: Bool) throws(SystemError) {
     guard isNamed(path) else {
       throw SystemError(operation: "rename \(path), which was replaced", code: ESTALE)
     }
+    // Before the rename, so that the part keeps its name if no more files can be opened.
+    let directory = try Self.openDirectory(of: name)
+    defer { if let directory { close(directory) } }
     if replaces {
       try retryingInterrupts("rename \(path) to \(name)") { Glibc.rename(path, name) }
     } else if renameat2(AT_FDCWD, path, AT_FDCWD, name, SLUICE_RENAME_NOREPLACE) != 0 {
@@ -311,7 +318,8 @@ package final class PartialFile: @unchecked Sendable {
       try retryingInterrupts("link \(path) to \(name)") { link(path, name) }
       unlink(path)
     }
-    Self.synchronizeDirectory(of: name)
+    state.withLock { $0.isRenamed = true }
+    if let directory { try Self.synchronizeName(name, in: directory) }
   }
 
   /// Releases the file for another download. This one does not use it any more.
@@ -326,13 +334,24 @@ package final class PartialFile: @unchecked Sendable {
       && own.st_ino == named.st_ino
   }
 
-  /// If the file system does not support this, the name may not survive a crash.
-  private static func synchronizeDirectory(of path: String) {
+  /// Opens the directory that contains `path`. Nil if this user may change it, but not read it.
+  private static func openDirectory(of path: String) throws(SystemError) -> Int32? {
     let directory = path.lastIndex(of: "/").map { $0 == path.startIndex ? "/" : String(path[..<$0]) } ?? "."
-    guard let opened = try? retryingInterrupts("open", { open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC) }) else {
-      return
+    do throws(SystemError) {
+      let opened = try retryingInterrupts("open \(directory)") { open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC) }
+      return opened
+    } catch {
+      if error.code == EACCES { return nil }
+      throw error
     }
-    fsync(opened)
-    close(opened)
+  }
+
+  /// If the file system does not support this, the name may not survive a crash.
+  private static func synchronizeName(_ name: String, in directory: Int32) throws(SystemError) {
+    do throws(SystemError) {
+      try retryingInterrupts("sync the name of \(name), which is complete") { fsync(directory) }
+    } catch {
+      guard [EINVAL, ENOTSUP].contains(error.code) else { throw error }
+    }
   }
 }

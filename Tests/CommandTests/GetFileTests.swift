@@ -123,6 +123,58 @@ struct GetFileTests {
     #expect(try directory.contents("file.bin.part") == resource.content, "it is complete, and has another name")
   }
 
+  @Test("if the disk refuses to sync the name of a complete download, this is an error, and nothing is to be resumed")
+  func unsyncedName() throws {
+    try name("EIO") { process, path in
+      #expect(try process.wait() == 74, "\(process.errors)")
+      let text = process.errors.joined(separator: "\n")
+      #expect(text.contains("\(path), which is complete: Input/output error"), "\(text)")
+      #expect(!text.contains("--resume"), "\(text)")
+    }
+  }
+
+  @Test("a file system that cannot sync names is no obstacle to a download")
+  func noSyncOfNames() throws {
+    try name("EINVAL") { process, _ in #expect(try process.wait() == 0, "\(process.errors)") }
+  }
+
+  /// Downloads a file to a directory whose every sync has this result, and checks the directory.
+  private func name(_ error: String, _ check: (_ process: TestProcess, _ path: String) throws -> Void) throws {
+    let directory = try TemporaryDirectory()
+    let path = "\(directory.path)/file.bin"
+    let resource = try FaultyResource([])
+    let server = try resource.serve()
+    let refusal = ["-P", directory.path, "-e", "trace=fsync", "-e", "inject=fsync:error=\(error)"]
+    let process = try TestProcess(
+      "strace",
+      ["-D", "-f", "-qq", "-o", "/dev/null"] + refusal
+        + [try sluicePath(), "get", "\(server.url)/file.bin", "-o", path, "--progress", "none"])
+    try check(process, path)
+    #expect(directory.names == ["file.bin"])
+    #expect(try directory.contents("file.bin") == resource.content)
+  }
+
+  @Test("if no more files can be opened when a download is complete, its part can be resumed")
+  func unopenedDirectory() throws {
+    let (directory, records) = (try TemporaryDirectory(), try TemporaryDirectory())
+    let path = "\(directory.path)/file.bin"
+    let server = try ResourceServer()
+    server.set("file.bin", Array("content".utf8))
+    let arguments = [
+      "get", server.url("file.bin"), "-o", path, "--resume-file", "\(records.path)/record", "--progress", "none",
+    ]
+    let refusal = ["-P", directory.path, "-e", "trace=openat", "-e", "inject=openat:error=EMFILE"]
+    let process = try TestProcess(
+      "strace", ["-D", "-f", "-qq", "-o", "/dev/null"] + refusal + [try sluicePath()] + arguments)
+    #expect(try process.wait() == 74, "\(process.errors)")
+    #expect(process.errors.contains { $0.contains("Too many open files") }, "\(process.errors)")
+    #expect(directory.names == ["file.bin.part"] && records.names == ["record"])
+    let second = try sluice(arguments + ["--resume"])
+    #expect(try second.wait() == 0, "\(second.errors)")
+    #expect(try directory.contents("file.bin") == server.body("file.bin"))
+    #expect(directory.names == ["file.bin"] && records.names.isEmpty)
+  }
+
   @Test("two processes do not download one file at the same time")
   func twice() throws {
     let directory = try TemporaryDirectory()

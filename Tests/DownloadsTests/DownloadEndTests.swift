@@ -1,6 +1,7 @@
 // What a download leaves when it ends at an unusual moment: its connection, timers, locks, file and data.
 
 import Digests
+import DiskFiles
 import EventLoops
 import Glibc
 import HTTPMessages
