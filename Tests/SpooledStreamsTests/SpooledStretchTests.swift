@@ -98,6 +98,34 @@ struct SpooledStretchTests {
     #expect(try directory.stretches() == [], "\(seed)")
   }
 
+  @Test("the last bytes of a source that was stopped a moment before the end of its stream are kept")
+  func lastBytes() throws {
+    let directory = try SpoolDirectory()
+    let counted = Lock<UInt64?>(nil)
+    do {
+      let spool = try directory.open(limit: 1 << 20)
+      let buffer = try spool.begin(description: "", capacity: 64 << 10, overflow: .refuse)
+      var ends = try buffer.ends()
+      ends.producer.capture(1000)
+      try SpoolDirectory.wait(for: "the first bytes") { try directory.newest()?.checkpoint.head == 1000 }
+      let done = try EventCounter()
+      let descriptor = done.descriptor
+      spool.end(buffer.stretch, isDelivered: false) { inMemory in
+        counted.withLock { $0 = inMemory }
+        done.signal()
+      }
+      // The spool's thread is after the call above.
+      let unknown = SpooledStretch(kept: 0..<0, released: 0, capacity: 1 << 20, load: { _ in }, keep: {})
+      try spool.finish(unknown, isDelivered: true)
+      ends.producer.capture(500)
+      ends.producer.finish()
+      try #require(waitUntilReadable(descriptor))
+    }
+    #expect(counted.withLock { $0 } == 0)
+    let head = try directory.newest()?.checkpoint.head
+    #expect(head == 1500)
+  }
+
   @Test("a consumer that finds bytes being written to the disk is woken once, when they are written")
   func beingWritten() {
     let stretch = SpooledStretch(kept: 0..<0, released: 0, capacity: 1 << 20, load: { _ in }, keep: {})
