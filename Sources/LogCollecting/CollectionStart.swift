@@ -81,9 +81,12 @@ struct CollectionStart {
         let extents = Dictionary(
           known.files.map { ($0.base, GrowthExtent(part: $0.part, length: $0.length)) },
           uniquingKeysWith: { _, new in new })
+        // A checkpoint with bytes of an upload was written after a sync of their recording. The first checkpoint lists
+        // recordings of a server, which no collector has synced.
+        let synced = Set(known.uploads.lazy.filter { $0.offset > $0.segmentStart }.map(\.origin.name.base))
         for (name, _) in left {
           do throws(SystemError) {
-            let missing = try store.rollBack(name, to: extents[name.base])
+            let missing = try store.rollBack(name, to: extents[name.base], wasSynced: synced.contains(name.base))
             if missing > 0 { losses.append("\(name.partial) has lost \(missing) bytes since they were stored") }
           } catch {
             guard error.isObstacle else { throw error }

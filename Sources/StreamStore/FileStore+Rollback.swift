@@ -68,16 +68,22 @@ extension FileStore {
   /// Truncates a growing recording to its earlier extent, and removes it if it did not exist. A part that the stream
   /// has begun since loses its bytes but stays, because the log of the stream lists it.
   ///
-  /// - Parameter extent: the earlier extent; nil if the recording did not exist.
+  /// - Parameters:
+  ///   - extent: the earlier extent; nil if the recording did not exist.
+  ///   - wasSynced: whether the disk has accepted all bytes of the extent. What it has refused since then does not
+  ///     matter any more.
   /// - Returns: how many bytes are missing compared with the extent.
   @discardableResult
-  package func rollBack(_ name: StreamName, to extent: GrowthExtent?) throws(SystemError) -> UInt64 {
+  package func rollBack(
+    _ name: StreamName, to extent: GrowthExtent?, wasSynced: Bool = false
+  ) throws(SystemError) -> UInt64 {
     let log = try parts.lines(of: name.base)
     let name = name.lastRecording(log)
     guard try !isStranger(name, log), let growing = try openGrowing(name, log) else { return 0 }
     if let extent, extent.part == name.part {
-      guard growing.length > extent.length else { return extent.length - growing.length }
-      try growing.truncate(to: max(growing.start, extent.length))
+      guard growing.length >= extent.length else { return extent.length - growing.length }
+      if growing.length > extent.length { try growing.truncate(to: max(growing.start, extent.length)) }
+      if wasSynced { try forgetRefusals(of: growing, log) }
     } else if extent == nil, name.part == 1 {
       // The first part of a stream goes as a whole.
       while try !removeGrowing(name) {}
@@ -87,5 +93,19 @@ extension FileStore {
       try growing.truncate(to: growing.start)
     }
     return 0
+  }
+
+  /// Removes from the record of a growing recording that the disk has refused bytes of it. Call it after all of these
+  /// were removed.
+  private func forgetRefusals(of stream: StreamFile, _ log: [RecordingPart]) throws(SystemError) {
+    guard let text = try gapText(stream.name), GapRecord.isRecord(text),
+      let remainder = GapRecord.withoutRefusals(text, from: stream.part?.firstReceived ?? 0, length: stream.length)
+    else { return }
+    // If an earlier recording that was split off lacks bytes, the whole stream is unreliable.
+    for number in Set(log.map(\.number)) where number < stream.name.part {
+      let earlier = stream.name.recording(number)
+      if try exists(earlier.partial), try readGaps(earlier, length: 0).isDistrusted { return }
+    }
+    try trimGaps(stream.name, to: remainder)
   }
 }

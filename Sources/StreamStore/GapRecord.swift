@@ -124,6 +124,32 @@ package struct GapRecord: Equatable, Sendable {
     return remainder
   }
 
+  /// The part of the record of a growing recording that counts if the disk has all bytes of its file, although it has
+  /// refused bytes earlier. Nil if it has refused none, or if lines that still count follow the first refusal.
+  ///
+  /// - Parameters: as for ``remainder(of:from:length:)``.
+  static func withoutRefusals(_ record: [UInt8], from first: UInt64, length: UInt64) -> Remainder? {
+    var refusal: Int?
+    for text in record.split(separator: Octet.lineFeed) {
+      let line = Line(text)
+      guard refusal != nil else {
+        if line?.cause == .notSynced { refusal = text.startIndex }
+        continue
+      }
+      // An incomplete last line does not count.
+      if text.endIndex == record.endIndex { break }
+      switch line?.cause {
+      case .notSynced, .interrupted: break
+      case .notReceived, .beganLate:
+        guard let line, line.offset >= length else { return nil }
+      case .nextPart, nil: return nil
+      }
+    }
+    guard let refusal else { return nil }
+    let remainder = remainder(of: Array(record[..<refusal]), from: first, length: length)
+    return remainder.length == length ? remainder : nil
+  }
+
   /// All complete lines with a known cause.
   static func all(in text: [UInt8]) -> [GapRecord] {
     text.split(separator: Octet.lineFeed).compactMap { text in

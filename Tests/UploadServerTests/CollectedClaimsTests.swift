@@ -162,6 +162,61 @@ struct CollectedClaimsTests {
     #expect(directory.exists("x-a~2.gaps"))
   }
 
+  @Test(
+    "a recording that returns to an extent that the disk has accepted is trusted again, and no other one is",
+    arguments: [true, false], [12, 25, 26] as [UInt64])
+  func refusedLater(wasSynced: Bool, length: UInt64) throws {
+    let stream = try #require(try store.open(name, for: nil, at: 0, creating: true))
+    let bytes = Array("bytes".utf8)
+    // There is a hole before each of them but the first one.
+    for offset: UInt64 in [0, 7, 20] {
+      let stored = stream.write(bytes.span, [0..<5], skipping: 0, at: offset, maySplit: false)
+      #expect(stored.count == 5)
+    }
+    try store.noteDistrusted(name)
+    #expect(try store.readGaps(name, length: 25).isDistrusted)
+    let missing = try store.rollBack(name, to: GrowthExtent(part: 1, length: length), wasSynced: wasSynced)
+    #expect(missing == (length == 26 ? 1 : 0))
+    #expect(try store.growth(of: name) == GrowthExtent(part: 1, length: min(length, 25)))
+    let isTrusted = wasSynced && length <= 25
+    #expect(try store.readGaps(name, length: 25).isDistrusted == !isTrusted)
+    guard isTrusted else { return }
+    var holes = [GapRecord(offset: 5, length: 2, cause: .notReceived)]
+    if length == 25 { holes.append(GapRecord(offset: 12, length: 8, cause: .notReceived)) }
+    #expect(try directory.text("x-a.gaps") == holes.map(\.jsonLine).joined())
+  }
+
+  @Test("a recording stays unreliable if lines that count follow a refusal, or if an earlier one lacks bytes")
+  func otherRefusals() throws {
+    let refusal = GapRecord(offset: 0, length: 0, cause: .notSynced).jsonLine
+    let hole = GapRecord(offset: 7, length: 1, cause: .notReceived).jsonLine
+    let end = GapRecord(offset: 9, length: 0, cause: .interrupted).jsonLine
+    func count(_ text: String, length: UInt64 = 9) -> Int? {
+      GapRecord.withoutRefusals(Array(text.utf8), from: 0, length: length)?.count
+    }
+    #expect(count(hole) == nil)
+    #expect(count(refusal + hole) == nil)
+    #expect(count(refusal + hole, length: 7) == 0)
+    #expect(count(hole + end + refusal + end + refusal + String(hole.dropLast(5))) == hole.utf8.count)
+    // The file ends in the hole.
+    #expect(count(hole + refusal, length: 8) == nil)
+
+    var (first, next) = (RecordingPart(file: "x-a.txt"), RecordingPart(file: "x-a~2.txt"))
+    (first.end, first.count, first.isSplit) = (5, 5, true)
+    (next.number, next.start, next.firstReceived) = (2, 5, 5)
+    try store.parts.append(first, next, to: name.base)
+    for file in ["x-a", "x-a~2"] {
+      try directory.write("\(file).part", Array("bytes".utf8))
+      try directory.write("\(file).gaps", Array(refusal.utf8))
+    }
+    let extent = GrowthExtent(part: 2, length: 10)
+    try store.rollBack(name, to: extent, wasSynced: true)
+    #expect(try directory.text("x-a~2.gaps") == refusal)
+    try directory.write("x-a.gaps", [])
+    try store.rollBack(name, to: extent, wasSynced: true)
+    #expect(!directory.exists("x-a~2.gaps"))
+  }
+
   /// A store whose recording has bytes that no sync has covered.
   private static func grown(in directory: TemporaryDirectory) throws -> (FileStore, any StoredStream) {
     let store = try FileStore(in: directory, durability: .interval, isCollected: true)
