@@ -259,6 +259,17 @@ package final class DiskSync: Sendable {
     try file.withoutUnsynced(length, boot: boot, keepsMark: marks)
   }
 
+  /// Marks all bytes of a growing file that was synced when it ended. It continues if it cannot be completed.
+  package func markEnded(_ file: OpenFile, length: UInt64) {
+    guard marks else { return }
+    do throws(SystemError) {
+      try file.raiseSyncedMark(to: length, boot: boot)
+    } catch {
+      // Its mark might exclude bytes that are acknowledged now. If this fails as well, the mark stays.
+      try? file.removeSyncedMark()
+    }
+  }
+
   /// Writes the bytes of growing files to the device, and marks up to where. A sync then makes both permanent.
   private func mark(_ requests: inout [Request]) {
     // All writes begin before the first one is waited for.

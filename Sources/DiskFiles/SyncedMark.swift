@@ -142,6 +142,19 @@ extension OpenFile {
     }
   }
 
+  /// Marks all bytes of the file, which was synced with that length. A file without a mark gets none.
+  func raiseSyncedMark(to length: UInt64, boot: String) throws(SystemError) {
+    let descriptor = try acquire()
+    defer { release() }
+    try SyncedMark.truncations.withLock { (_) throws(SystemError) in
+      guard try SyncedMark.of(descriptor) != nil else { return }
+      var status = stat()
+      try retryingInterrupts("fstat") { fstat(descriptor, &status) }
+      // Something else may have shortened it.
+      try SyncedMark(boot: boot, size: min(length, UInt64(clamping: status.st_size))).set(descriptor)
+    }
+  }
+
   /// Removes the mark, because bytes follow that are not synced before they are acknowledged.
   package func removeSyncedMark() throws(SystemError) {
     let descriptor = try acquire()

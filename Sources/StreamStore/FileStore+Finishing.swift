@@ -72,12 +72,17 @@ extension FileStore {
       if let refusal { throw refusal }
       areBytesSynced.withLock { $0 = true }
       try file.check(length: size)
-      // All of it is synced, and it does not grow any more. If this fails, only the attribute remains.
-      if durability == .always { try? file.removeSyncedMark() }
+      disk.markEnded(file, length: size)
       return DiskSync.Touched()
     }
     let naming: DiskSync.Step = { [self] () throws(SystemError) in
+      // A closed file could not be opened under its new name.
+      let descriptor: Int32? = if durability == .always { try? file.acquire() } else { nil }
+      defer { if descriptor != nil { file.release() } }
       try rename(name, forgetsLog: forgetsLog)
+      // Now it cannot grow any more. Before this, the recording could still continue, and the mark must exclude what a
+      // power failure leaves of later bytes. If this fails, only the attribute remains.
+      if let descriptor { try? SyncedMark.remove(descriptor) }
       return DiskSync.Touched(directory: directory)
     }
     // An earlier server may have described the recording. Nobody would complete that sidecar.

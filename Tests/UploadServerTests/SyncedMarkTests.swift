@@ -287,6 +287,33 @@ struct SyncedMarkTests {
     _ = try isOver.first("the worker has done all") { _ in true }
   }
 
+  @Test("the mark of a recording that cannot get its final name includes its synced bytes, because it may still grow")
+  func notNamed() throws {
+    let directory = TemporaryDirectory()
+    let store = try store(directory, boot: "0")
+    let name = StreamName(path: "/t.txt", streamID: "a", mediaType: "text/plain")
+    let stream = try stream(name, in: store, isUpload: true)
+    #expect(append(Array("abcdef".utf8), to: stream).count == 6)
+    let loop = try EventLoop()
+    var errors: [SystemError?] = []
+    func finish() {
+      stream.finish(.complete(isLive: false, sha256: nil), on: loop) { failure in
+        errors.append(failure?.error)
+        loop.stop()
+      }
+      loop.runAtMostAMinute()
+    }
+    try directory.write("t-a.txt", Array("other".utf8))
+    finish()
+    #expect(errors.map(\.?.code) == [EEXIST])
+    #expect(try mark(directory, "t-a.part") == SyncedMark(boot: "0", size: 6))
+    #expect(unlink("\(directory.path)/t-a.txt") == 0)
+    finish()
+    #expect(errors.map(\.?.code) == [EEXIST, nil])
+    #expect(directory.exists("t-a.txt") && !directory.exists("t-a.part"))
+    #expect(try mark(directory, "t-a.txt") == nil)
+  }
+
   @Test("bytes of a stream in place of removed ones do not count in another boot before they are synced")
   func removedOfStream() throws {
     let directory = TemporaryDirectory()
