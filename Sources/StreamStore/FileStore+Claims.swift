@@ -57,6 +57,8 @@ extension FileStore {
 
   /// Whether a file is the recording of a line with an end that a killed collector was about to give its final name.
   private func isBeingClosed(_ name: StreamName, _ line: RecordingPart) throws(SystemError) -> Bool {
+    // The line about a recording whose bytes are not trusted states that it has none.
+    if line.end == line.start, try !exists(line.file), try readGaps(name, length: 0).isDistrusted { return true }
     guard let status = try knownStatus(name.partial, in: directory) else { return false }
     // The sizes of files that are being split off change until they are finished.
     return line.isSplit || UInt64(max(0, status.st_size)) == line.endLength

@@ -122,6 +122,30 @@ struct CollectedClaimsTests {
     #expect(try directory.contents("x-a.part") == stranger)
   }
 
+  @Test("a recording of which the disk has refused bytes is found if a killed collector was closing it")
+  func closingDistrusted() throws {
+    let stream = try #require(try store.open(name, for: nil, at: 0, creating: true))
+    let bytes = Array("bytes".utf8)
+    let stored = stream.write(bytes.span, [0..<5], skipping: 0, at: 0, maySplit: false)
+    #expect(stored.count == 5)
+    try store.noteDistrusted(name)
+    var part = RecordingPart(file: name.final)
+    (part.end, part.count) = (0, 5)
+    try store.parts.append(part, to: name.base)
+    #expect(try found() == ["x-a.part"])
+    // The recording has its final name.
+    try directory.write("x-a.txt", bytes)
+    #expect(try found().isEmpty)
+    #expect(unlink("\(directory.path)/x-a.txt") == 0)
+    let refusals = try directory.contents("x-a.gaps")
+    try directory.write("x-a.gaps", [])
+    #expect(try found().isEmpty)
+    try directory.write("x-a.gaps", refusals)
+    try store.rollBack(name, to: GrowthExtent(part: 1, length: 5), wasSynced: true)
+    #expect(try store.growth(of: name) == GrowthExtent(part: 1, length: 5))
+    #expect(try store.parts.lines(of: name.base).last?.end == nil)
+  }
+
   @Test("an owner's record proves a recording only before the first checkpoint of a collector")
   func owned() throws {
     try store.owners.record([UInt8](repeating: 1, count: 32), of: name, isBeginner: true)

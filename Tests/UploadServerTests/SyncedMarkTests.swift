@@ -294,9 +294,9 @@ struct SyncedMarkTests {
     let name = StreamName(path: "/t.txt", streamID: "a", mediaType: "text/plain")
     let stream = try stream(name, in: store, isUpload: true)
     #expect(append(Array("abcdef".utf8), to: stream).count == 6)
-    let loop = try EventLoop()
     var errors: [SystemError?] = []
-    func finish() {
+    func finish() throws {
+      let loop = try EventLoop()
       stream.finish(.complete(isLive: false, sha256: nil), on: loop) { failure in
         errors.append(failure?.error)
         loop.stop()
@@ -304,11 +304,11 @@ struct SyncedMarkTests {
       loop.runAtMostAMinute()
     }
     try directory.write("t-a.txt", Array("other".utf8))
-    finish()
+    try finish()
     #expect(errors.map(\.?.code) == [EEXIST])
     #expect(try mark(directory, "t-a.part") == SyncedMark(boot: "0", size: 6))
     #expect(unlink("\(directory.path)/t-a.txt") == 0)
-    finish()
+    try finish()
     #expect(errors.map(\.?.code) == [EEXIST, nil])
     #expect(directory.exists("t-a.txt") && !directory.exists("t-a.part"))
     #expect(try mark(directory, "t-a.txt") == nil)
