@@ -7,6 +7,7 @@
 internal import DiskFiles
 package import EventLoops
 internal import Glibc
+internal import Recordings
 package import StreamServing
 
 extension SystemError {
@@ -82,9 +83,26 @@ extension FileStore {
     if name.part == 1, try !exists(Self.checkpointName), try owners.record(of: name) != nil, try adopt(name) {
       return false
     }
+    if try removeLeftBeginning(name) { return true }
     reportForeign(
       name.partial,
       "no record of the collector names \(name.partial). The collector ignores the file. Move it to another directory.")
+    return true
+  }
+
+  /// Removes the file of a next part that contains no more than a copy of the growing recording's header. A collector
+  /// that was killed while it split the stream leaves it. Call it only at a start, before a stream can be split.
+  ///
+  /// - Returns: false for any other file, which stays.
+  private func removeLeftBeginning(_ name: StreamName) throws(SystemError) -> Bool {
+    let log = try parts.lines(of: name.base)
+    guard let last = log.last, last.end == nil, !last.isDiscarded, name.part > last.number,
+      let (growing, _) = try openExisting(name.recording(last.number).partial, O_RDONLY),
+      let head = wavHead(of: growing), !hasContent(name, beyond: head.bytes)
+    else { return false }
+    try retryingInterrupts("remove \(name.partial)") { unlinkat(directory, name.partial, 0) }
+    // It may have an unfinished sidecar, too.
+    completeLeftSidecar(name)
     return true
   }
 

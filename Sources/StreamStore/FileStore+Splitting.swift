@@ -163,7 +163,7 @@ extension FileStore {
 
   /// Whether an unfinished file of that name exists which is not a beginning of `bytes`. Also true if the file cannot
   /// be read.
-  private func hasContent(_ name: StreamName, beyond bytes: [UInt8]) -> Bool {
+  func hasContent(_ name: StreamName, beyond bytes: [UInt8]) -> Bool {
     guard isThere(name.partial) else { return false }
     guard let (file, size) = try? openExisting(name.partial, O_RDONLY) else { return true }
     return size > bytes.count || beginning(of: file, count: Int(size)) != Array(bytes.prefix(Int(size)))

@@ -146,6 +146,30 @@ struct CollectedClaimsTests {
     #expect(try store.parts.lines(of: name.base).last?.end == nil)
   }
 
+  @Test("a file with no more than the header of a next part is removed at a start, and one with other content stays")
+  func leftBeginning() throws {
+    let name = StreamName(path: "/k.wav", streamID: "a", mediaType: "audio/wav")
+    let stream = try #require(try store.open(name, for: nil, at: 0, creating: true))
+    let head = StreamedHead.all[0].bytes
+    let bytes = head + [UInt8](repeating: 1, count: 100)
+    let stored = stream.write(bytes.span, [0..<bytes.count], skipping: 0, at: 0, maySplit: false)
+    #expect(stored.count == bytes.count)
+    let beginning = try #require(WAVHead(head)).bytes
+    let others: [[UInt8]] = [beginning + [0], [1], Array(beginning.dropLast()) + [1]]
+    for other in others {
+      try directory.write("k-a~2.part", other)
+      #expect(try found() == ["k-a.part"])
+      #expect(try directory.contents("k-a~2.part") == other)
+    }
+    for left in [beginning, Array(beginning.prefix(20)), []] as [[UInt8]] {
+      try directory.write("k-a~2.part", left)
+      // No recording of this stream grows.
+      try directory.write("k-b~2.part", left)
+      #expect(try found() == ["k-a.part"])
+      #expect(!directory.exists("k-a~2.part") && directory.exists("k-b~2.part"))
+    }
+  }
+
   @Test("an owner's record proves a recording only before the first checkpoint of a collector")
   func owned() throws {
     try store.owners.record([UInt8](repeating: 1, count: 32), of: name, isBeginner: true)
