@@ -126,7 +126,8 @@ struct GetFileTests {
   @Test("if the disk refuses to sync the name of a complete download, this is an error, and nothing is to be resumed")
   func unsyncedName() throws {
     try name("EIO") { process, path in
-      #expect(try process.wait() == 74, "\(process.errors)")
+      let status = try process.wait()
+      #expect(status == 74, "\(process.errors)")
       let text = process.errors.joined(separator: "\n")
       #expect(text.contains("\(path), which is complete: Input/output error"), "\(text)")
       #expect(!text.contains("--resume"), "\(text)")
@@ -135,7 +136,10 @@ struct GetFileTests {
 
   @Test("a file system that cannot sync names is no obstacle to a download")
   func noSyncOfNames() throws {
-    try name("EINVAL") { process, _ in #expect(try process.wait() == 0, "\(process.errors)") }
+    try name("EINVAL") { process, _ in
+      let status = try process.wait()
+      #expect(status == 0, "\(process.errors)")
+    }
   }
 
   /// Downloads a file to a directory whose every sync has this result, and checks the directory.
