@@ -59,6 +59,7 @@ struct ContinuedSpoolTests {
       rig.machine.failWrites(with: ENOSPC)
       var ends = try buffer.ends()
       try ends.producer.capture(upTo: total)
+      ends.producer.finish()
       #expect(try spool.finish(buffer.stretch, isDelivered: false) == total)
     }
     rig.machine.kill()

@@ -19,7 +19,7 @@ struct DoubtfulStretchTests {
 
   init() throws { directory = try SpoolDirectory() }
 
-  /// Captures some bytes of a source that has no end yet. Returns the path of the stretch's file.
+  /// Captures some bytes. Returns the path of the stretch's file.
   ///
   /// - Parameter isKilled: whether the process leaves its memory.
   private func capture(isKilled: Bool = false) throws -> String {
@@ -32,6 +32,7 @@ struct DoubtfulStretchTests {
         buffer.stretch.notSynchronized(upTo: UInt64(Self.total)) == 0
       }
     } else {
+      ends.producer.finish()
       #expect(try spool.finish(buffer.stretch, isDelivered: false) == 0)
     }
     return try #require(try directory.stretches().first)
@@ -49,12 +50,14 @@ struct DoubtfulStretchTests {
     }
     switch damage {
     case .newest:
-      let newest = try #require(places.max { number($0) < number($1) })
-      // A byte of the checksum.
-      var byte: UInt8 = 0
-      let readCount = pread(file, &byte, 1, newest + 8)
-      let writtenCount = pwrite(file, [byte ^ 1], 1, newest + 8)
-      try #require(readCount == 1 && writtenCount == 1)
+      // The end of the source and the end of the stretch have written one each.
+      for newest in places.sorted(by: { number($0) > number($1) }).prefix(2) {
+        // A byte of the checksum.
+        var byte: UInt8 = 0
+        let readCount = pread(file, &byte, 1, newest + 8)
+        let writtenCount = pwrite(file, [byte ^ 1], 1, newest + 8)
+        try #require(readCount == 1 && writtenCount == 1)
+      }
     case .all:
       let zeros = [UInt8](repeating: 0, count: 3 * 16_384)
       let writtenCount = pwrite(file, zeros, zeros.count, places[0])

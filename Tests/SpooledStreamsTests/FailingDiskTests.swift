@@ -155,6 +155,7 @@ struct FailingDiskTests {
       try SpoolDirectory.wait(for: "both blocks in the file") { try rig.file(path).head == 2 * 4064 }
       let before = rig.machine.writeCount
       rig.machine.failWrites(with: EIO, after: accepted)
+      ends.producer.finish()
       try spool.finish(buffer.stretch, isDelivered: false)
       let isRefused = rig.machine.writeCount - before > accepted
       #expect(rig.codes == (isRefused ? [EIO] : []), "after \(accepted) writes: \(rig.events.all)")

@@ -22,7 +22,9 @@ struct KilledSpoolTests {
   }
 
   /// Writes to a buffer, and releases its beginning.
-  private static func capture(_ left: Left, _ buffer: SpooledBuffer, isUrgent: Bool) throws {
+  private static func capture(
+    _ left: Left, _ buffer: SpooledBuffer, isUrgent: Bool = false, finishes: Bool = false
+  ) throws {
     var ends = try buffer.ends()
     while ends.producer.head < left.total {
       let end = min(left.total, ends.producer.head + 4096)
@@ -30,6 +32,7 @@ struct KilledSpoolTests {
       ends.consumer.release(upTo: min(end, left.acknowledged))
     }
     if !left.words.isEmpty { buffer.stretch.note(left.words, isUrgent: isUrgent) }
+    if finishes { ends.producer.finish() }
   }
 
   @Test(
@@ -86,7 +89,7 @@ struct KilledSpoolTests {
     do {
       let spool = try directory.open()
       let buffer = try spool.begin(description: "", capacity: 64 << 10, overflow: .refuse)
-      try Self.capture(Left(total: total, acknowledged: 0, words: ""), buffer, isUrgent: false)
+      try Self.capture(Left(total: total, acknowledged: 0, words: ""), buffer, finishes: true)
       #expect(try spool.finish(buffer.stretch, isDelivered: false) == 0)
     }
     let memory = SharedStretch(id: try #require(try directory.newest()).id).bufferPath
@@ -113,7 +116,7 @@ struct KilledSpoolTests {
     for number in 0..<12 {
       let spool = try directory.open()
       let buffer = try spool.begin(description: "\(number)", capacity: 64 << 10, overflow: .refuse)
-      try Self.capture(Left(total: 5000, acknowledged: 0, words: ""), buffer, isUrgent: false)
+      try Self.capture(Left(total: 5000, acknowledged: 0, words: ""), buffer, finishes: true)
       #expect(try spool.finish(buffer.stretch, isDelivered: false) == 0)
     }
     let spool = try directory.open()

@@ -204,6 +204,7 @@ struct LostMemoryTests {
       let buffer = try spool.begin(description: "d", capacity: 64 << 10, overflow: .refuse)
       var ends = try buffer.ends()
       ends.producer.capture(Int(Self.total))
+      ends.producer.finish()
       #expect(try spool.finish(buffer.stretch, isDelivered: false) == 0)
     }
     let file = try #require(try storedFile())
