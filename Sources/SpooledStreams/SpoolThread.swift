@@ -64,6 +64,7 @@ final class SpoolThread: @unchecked Sendable {
 
   /// - Parameter isEager: whether unwritten bytes would be lost with this process.
   func add(_ writer: StretchWriter, isEager: Bool) {
+    endAwaited()
     (current, live) = (writer, writer)
     self.isEager = isEager
     watch(writer)

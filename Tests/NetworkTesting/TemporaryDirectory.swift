@@ -60,6 +60,16 @@ package func fileNames(in path: String) throws -> [String] {
   try allNames(in: path).filter { !$0.hasPrefix(".") && !$0.hasSuffix(".sidecar") }
 }
 
+/// The paths of the files that this process has open. That of a removed file ends with " (deleted)" (proc(5)).
+package func openPaths() throws -> [String] {
+  try fileNames(in: "/proc/self/fd").map { descriptor in
+    var target = [UInt8](repeating: 0, count: Int(PATH_MAX))
+    // Another thread may have closed it.
+    let count = readlink("/proc/self/fd/\(descriptor)", &target, target.count)
+    return String(decoding: target.prefix(max(0, count)), as: UTF8.self)
+  }
+}
+
 /// All names in a directory, in order.
 package func allNames(in path: String) throws -> [String] {
   guard let directory = opendir(path) else { throw TestFailure("\(path): \(String(cString: strerror(errno)))") }

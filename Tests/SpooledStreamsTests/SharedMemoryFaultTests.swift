@@ -22,8 +22,8 @@ struct SharedMemoryFaultTests {
     (DISK_WRITE, [ENOSPC, EIO, Int32(DISK_SHORT), EINTR]),
   ]
 
-  /// A folder of its own if the process may mount one. Otherwise a spool also looks at the files of other tests, and the
-  /// time grows with the square of their number.
+  /// Gives the process a folder of its own, if it may mount one. Otherwise a spool also looks at the files of other
+  /// tests, and the time grows with the square of their number.
   private static func leaveOthers() {
     if own_mounts_begin() == 0 { mount("none", "/dev/shm", "tmpfs", 0, nil) }
   }

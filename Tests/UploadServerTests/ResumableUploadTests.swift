@@ -431,12 +431,9 @@ struct ResumableUploadTests {
     }
     /// Whether this server has a file open besides its directories and its lock.
     func holdsFile() -> Bool {
-      guard let names = try? ScratchListing("/proc/self/fd").names else { return true }
-      return names.contains { name in
-        var target = [CChar](repeating: 0, count: 512)
-        let count = readlink("/proc/self/fd/\(name)", &target, target.count - 1)
-        let path = String(decoding: target.prefix(max(0, count)).map { UInt8(bitPattern: $0) }, as: UTF8.self)
-        return path.hasPrefix(test.directory.path) && (path.hasSuffix(".part") || path.hasSuffix(".body"))
+      guard let paths = try? openPaths() else { return true }
+      return paths.contains { path in
+        path.hasPrefix(test.directory.path) && (path.hasSuffix(".part") || path.hasSuffix(".body"))
       }
     }
     let location = try test.create()
