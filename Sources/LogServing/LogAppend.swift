@@ -159,6 +159,14 @@ struct LogAppend {
     return .takenOver
   }
 
+  /// Called when a message of another request was read from the log, even if this request has nothing to publish.
+  mutating func read(other sequence: UInt64) -> Action {
+    // The broker refuses a message in flight, and the message may be one before this request.
+    guard phase == .ready, !isLast, sequence > self.sequence else { return .nothing }
+    phase = .over
+    return .takenOver
+  }
+
   /// Called after a pause.
   mutating func retry() -> Action {
     guard case .waiting(let toRead) = phase, let batch = inFlight else { return .nothing }

@@ -153,6 +153,11 @@ package struct LogEntry: Equatable, Sendable {
     return (offset + count, content[UploadFields.length] == nil)
   }
 
+  /// The publisher of a message, without the number of its mark. Nil if no server has published it.
+  static func publisher(headersOf content: MessageContent) -> Substring? {
+    content[Name.publisher].flatMap { $0.split(separator: ".").first }
+  }
+
   private init?(headers content: MessageContent, count: UInt64) {
     func number(_ name: String) -> UInt64? { content[name].flatMap { UInt64($0) } }
     guard let offset = number(UploadFields.offset), let streamOffset = number(Name.streamOffset),

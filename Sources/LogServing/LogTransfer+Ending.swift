@@ -108,6 +108,7 @@ extension LogTransfer {
   func over() {
     isOver = true
     allowance.leave(append)
+    log.usage.unfollow(token, for: publisher)
     digests.drop()
     exchange = nil
     plain?.claim?.abandon()

@@ -143,6 +143,7 @@ final class LogTransfer: RequestHandler {
     } catch {
       return refuse(error)
     }
+    follow()
     proceed()
   }
 
@@ -165,6 +166,7 @@ final class LogTransfer: RequestHandler {
       do throws(UploadRefusal) { try allowance.enter(request, entry, at: sequence) } catch {
         return refuse(error, standing: standing(state))
       }
+      follow()
       // Successive requests of one client are not reported.
       if !log.isOwn(entry.mark) { emit(.continued, offset: entry.end) }
       accepted()
@@ -182,6 +184,17 @@ final class LogTransfer: RequestHandler {
       isAnnounced = true
       exchange?.acceptBody()
       watch()
+    }
+  }
+
+  /// Learns of messages that other requests publish. With nothing to publish, this one would not notice them.
+  private func follow() {
+    let transfer = LoopOwned(self, on: log.loop)
+    log.usage.follow(token, for: publisher) { sequence in
+      transfer.execute { transfer in
+        guard !transfer.isOver else { return }
+        transfer.perform(transfer.append.read(other: sequence))
+      }
     }
   }
 

@@ -16,6 +16,9 @@ package final class LogUsage: Sendable {
     var isCurrent = false
     var waiters: [UInt64: @Sendable () -> Void] = [:]
     var lastWaiter: UInt64 = 0
+    /// What requests of this server have to know about messages of others: by the token of the upload, and by the
+    /// request's publisher.
+    var followers: [String: [String: @Sendable (_ sequence: UInt64) -> Void]] = [:]
     /// Called with a discarded upload whose bytes a request could not remove, and the epoch in which it was found.
     var refusedRemoval: (@Sendable (_ token: String, _ epoch: UInt64) -> Void)?
   }
@@ -47,6 +50,27 @@ package final class LogUsage: Sendable {
   func read(_ entry: LogEntry, of token: String, at sequence: UInt64) {
     let now = now
     state.withLock { $0.uploads.read(entry, of: token, at: sequence, seen: $0.time.own(now)) }
+  }
+
+  /// Called when a message of an upload was read, after one of the above. Tells it to the upload's requests, except to
+  /// the one that has published it.
+  func tellFollowers(of token: String, _ message: StoredMessage) {
+    guard let followers = state.withLock({ $0.followers[token] }) else { return }
+    let publisher = LogEntry.publisher(headersOf: message.content)
+    for (own, changed) in followers where publisher?.elementsEqual(own) != true { changed(message.sequence) }
+  }
+
+  /// Sets what is called with the sequence of each message that others publish to an upload. It is called on the thread
+  /// that reads the log, until ``unfollow(_:for:)``.
+  func follow(_ token: String, for publisher: String, _ changed: @escaping @Sendable (_ sequence: UInt64) -> Void) {
+    state.withLock { $0.followers[token, default: [:]][publisher] = changed }
+  }
+
+  func unfollow(_ token: String, for publisher: String) {
+    state.withLock { state in
+      state.followers[token]?[publisher] = nil
+      if state.followers[token]?.isEmpty == true { state.followers[token] = nil }
+    }
   }
 
   /// Called when the last message of an upload was read, while others before it may be unread.

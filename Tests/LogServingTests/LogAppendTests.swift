@@ -140,6 +140,27 @@ struct LogAppendTests {
     #expect(machine.durable == 10)
   }
 
+  @Test("an append with nothing to publish ends when another one has published, and not because of earlier messages")
+  func overtakenInSilence() {
+    var machine = LogAppend(after: 4, at: 10, announcing: false)
+    #expect(machine.read(other: 4) == .nothing)
+    machine.take([1])
+    _ = machine.next(limit: 9)
+    // The broker refuses the message in flight, unless that is the one before.
+    #expect(machine.read(other: 5) == .nothing)
+    #expect(machine.published(sequence: 6) == .advanced)
+    #expect(machine.read(other: 5) == .nothing)
+    #expect(machine.read(other: 7) == .takenOver)
+    machine.take([2])
+    #expect(machine.next(limit: 9) == .nothing)
+    #expect(machine.read(other: 8) == .nothing)
+    var complete = LogAppend(after: 4, at: 10, announcing: false)
+    complete.complete()
+    _ = complete.next(limit: 9)
+    _ = complete.published(sequence: 5)
+    #expect(complete.read(other: 6) == .nothing, "it has its response")
+  }
+
   @Test("the server waits for brokers that accept nothing with growing pauses, and not forever")
   func patience() {
     var machine = LogAppend(after: 0, at: 0, announcing: true)
