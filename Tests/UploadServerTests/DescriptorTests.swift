@@ -143,8 +143,8 @@ struct DescriptorTests {
         (sidecar.firstSeen, sidecar.stored) = ("2001-01-01T00:00:00.000Z", .init(bytes: 3, sha256: "0"))
         try directory.write("t-a.sidecar", Array(sidecar.text.utf8))
         try directory.write("t-a.txt", Array("abc".utf8))
-        // The server itself needs some descriptors. The listing may be the first to fail. The process may have inherited
-        // some between the free ones.
+        // The server itself needs some descriptors. The listing may be the first to fail. The process may have
+        // inherited some between the free ones.
         let free = (0..<spare).map { _ in open("/dev/null", O_RDONLY | O_CLOEXEC) }
         for descriptor in free { close(descriptor) }
         limitDescriptors(UInt(free.max() ?? 0) + 1)
