@@ -30,7 +30,6 @@ extension UploadClientStateMachine {
   }
 
   mutating func create(_ supply: Supply) -> Action {
-    skipMissing(supply)
     if let failure = exceededLimit { return fail(failure) }
     state = .creating
     resource = Resource(offset: base)
@@ -244,7 +243,9 @@ extension UploadClientStateMachine {
       // everything that is kept here follows.
       let isServersFault = reason == .serverWentBack || supply.oldest <= highWater.acknowledged
       if !isServersFault { next = max(supply.restart, supply.oldest) }
-      reportMissing(kept..<next, supply, isServersFault: isServersFault)
+      noteGap(
+        from: kept, to: next, pause: supply.pause, serversFaultBefore: isServersFault ? highWater.acknowledged : 0)
+      highWater.report(kept..<next)
     }
     notes.append(.newPart(reason, previous: previous, from: next))
     // Report the end of the old upload resource only once there is a new one.
@@ -253,26 +254,6 @@ extension UploadClientStateMachine {
     // If this upload resource also seems to be gone, its offset is requested once more.
     patience.missing = 0
     return create(supply)
-  }
-
-  /// Moves the beginning of the next upload resource behind bytes that are no longer kept here, because none could be
-  /// created for a while. It would remain empty, and count as unfinished at the server.
-  private mutating func skipMissing(_ supply: Supply) {
-    // If no byte follows, the missing ones are reported at the end of the upload resource before them.
-    guard supply.oldest > base, supply.oldest < supply.head || !supply.isFinished else { return }
-    let kept = max(highWater.reported, base)
-    base = supply.oldest
-    guard supply.oldest > kept else { return }
-    let isServersFault = supply.oldest <= highWater.acknowledged
-    if !isServersFault { base = max(supply.restart, supply.oldest) }
-    reportMissing(kept..<base, supply, isServersFault: isServersFault)
-  }
-
-  private mutating func reportMissing(_ range: Range<UInt64>, _ supply: Supply, isServersFault: Bool) {
-    noteGap(
-      from: range.lowerBound, to: range.upperBound, pause: supply.pause,
-      serversFaultBefore: isServersFault ? highWater.acknowledged : 0)
-    highWater.report(range)
   }
 
   /// Reports the bytes missing before and after a pause as lost. The pause itself contains none.
