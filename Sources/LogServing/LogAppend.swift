@@ -161,7 +161,8 @@ struct LogAppend {
 
   /// Called when a message of another request was read from the log, even if this request has nothing to publish.
   mutating func read(other sequence: UInt64) -> Action {
-    // The broker refuses a message in flight, and the message may be one before this request.
+    // The broker refuses a message in flight if the other message follows `sequence`. Otherwise, the other message
+    // precedes this request.
     guard phase == .ready, !isLast, sequence > self.sequence else { return .nothing }
     phase = .over
     return .takenOver

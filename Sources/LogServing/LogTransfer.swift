@@ -266,6 +266,8 @@ final class LogTransfer: RequestHandler {
 
   /// Watches the rate of the client, except while the brokers are slow.
   func watch() {
+    // The bytes that came with the head may have ended the request.
+    guard !isOver else { return }
     allowance.watch(request.content, received: { [self] in state?.transfer?.received ?? 0 }) { [self] in
       // Bytes that are compared with stored ones do not count as received.
       if isPaused || plain?.comparison != nil { watch() } else { stop(.tooSlow) }

@@ -16,8 +16,8 @@ package final class LogUsage: Sendable {
     var isCurrent = false
     var waiters: [UInt64: @Sendable () -> Void] = [:]
     var lastWaiter: UInt64 = 0
-    /// What requests of this server have to know about messages of others: by the token of the upload, and by the
-    /// request's publisher.
+    /// Called with each message that another request publishes: by the token of the upload, then by the publisher of
+    /// the request that is informed.
     var followers: [String: [String: @Sendable (_ sequence: UInt64) -> Void]] = [:]
     /// Called with a discarded upload whose bytes a request could not remove, and the epoch in which it was found.
     var refusedRemoval: (@Sendable (_ token: String, _ epoch: UInt64) -> Void)?

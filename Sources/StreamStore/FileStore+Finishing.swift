@@ -76,7 +76,7 @@ extension FileStore {
       return DiskSync.Touched()
     }
     let naming: DiskSync.Step = { [self] () throws(SystemError) in
-      // A closed file could not be opened under its new name.
+      // Opened before the rename: a closed file is reopened by its old name.
       let descriptor: Int32? = if durability == .always { try? file.acquire() } else { nil }
       defer { if descriptor != nil { file.release() } }
       try rename(name, forgetsLog: forgetsLog)
