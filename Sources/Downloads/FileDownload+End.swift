@@ -36,6 +36,8 @@ extension FileDownload {
       if case .file(let path, _) = configuration.output { try file.rename(to: path, replaces: configuration.replaces) }
       return verified
     } catch {
+      // The disk has all bytes. Nothing can be continued, and more space would not help.
+      if file.isRenamed { return .failure(DownloadError(.file, error.description)) }
       // A later process continues with these. If the disk rejects them, that process finds fewer.
       if file.written > 0 { try? file.synchronize() }
       return .failure(error.code == ECANCELED ? DownloadError(.cancelled, "cancelled") : fileError(error))

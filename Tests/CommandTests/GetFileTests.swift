@@ -123,14 +123,16 @@ struct GetFileTests {
     #expect(try directory.contents("file.bin.part") == resource.content, "it is complete, and has another name")
   }
 
-  @Test("if the disk refuses to sync the name of a complete download, this is an error, and nothing is to be resumed")
-  func unsyncedName() throws {
-    try name("EIO") { process, path in
+  @Test(
+    "if the disk refuses to sync the name of a complete download, this is an error, and nothing is to be resumed",
+    arguments: [("EIO", "Input/output error"), ("ENOSPC", "No space left on device")])
+  func unsyncedName(_ code: String, _ reason: String) throws {
+    try name(code) { process, path in
       let status = try process.wait()
       #expect(status == 74, "\(process.errors)")
       let text = process.errors.joined(separator: "\n")
-      #expect(text.contains("\(path), which is complete: Input/output error"), "\(text)")
-      #expect(!text.contains("--resume"), "\(text)")
+      #expect(text.contains("\(path), which is complete: \(reason)"), "\(text)")
+      #expect(!text.contains("--resume") && !text.contains("Free space"), "\(text)")
     }
   }
 
