@@ -94,16 +94,6 @@ struct CollectCheckpointTests {
     #expect(try Self.listed(directory).isEmpty)
   }
 
-  /// Whether this process has a file open whose path ends like this.
-  private static func isOpen(_ ending: String) -> Bool {
-    var target = [CChar](repeating: 0, count: 4096)
-    return (0..<4096).contains { number in
-      let count = readlink("/proc/self/fd/\(number)", &target, target.count)
-      let path = target.prefix(max(0, count)).map { UInt8(bitPattern: $0) }
-      return String(decoding: path, as: UTF8.self).hasSuffix(ending)
-    }
-  }
-
   @Test("a collector that has stopped after its last checkpoint has closed the recordings that grow")
   func closedAtEnd() throws {
     let (rig, directory) = (try CollectRig(collectors: 0), try TemporaryDirectory())
@@ -112,10 +102,10 @@ struct CollectCheckpointTests {
     let events = try EventLog<ServerEvent>()
     let (collector, ended) = try CollectFaultTests.collect(from: rig.broker, into: directory, events)
     let file = "\(directory.path.split(separator: "/").last ?? "")/x-a.part"
-    try waitUntil("the recording is open") { Self.isOpen(file) }
+    try waitUntil("the recording is open") { try openPaths().contains { $0.hasSuffix(file) } }
     collector.stop()
     #expect(try ended.wait("the end", { $0.first }) == "stopped")
-    #expect(!Self.isOpen(file))
+    #expect(try openPaths().allSatisfy { !$0.hasSuffix(file) })
     withExtendedLifetime(collector) {}
   }
 

@@ -125,12 +125,7 @@ struct ForeignChangeTests {
 
   /// Whether this process has the file open.
   static func isOpen(_ path: String) -> Bool {
-    guard let names = try? ScratchListing("/proc/self/fd").names else { return true }
-    return names.contains { name in
-      var target = [CChar](repeating: 0, count: 4096)
-      let count = readlink("/proc/self/fd/\(name)", &target, target.count - 1)
-      return String(decoding: target.prefix(max(0, count)).map(UInt8.init(bitPattern:)), as: UTF8.self) == path
-    }
+    (try? openPaths())?.contains(path) ?? true
   }
 
   @Test("a file that was closed meanwhile is not reopened if another replaced it", arguments: Change.allCases)

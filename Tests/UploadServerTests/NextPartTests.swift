@@ -178,12 +178,9 @@ struct NextPartTests {
 
   /// Whether the server has the file of a growing recording open.
   private func holdsPart(_ test: TestServer) -> Bool {
-    guard let names = try? ScratchListing("/proc/self/fd").names else { return true }
-    return names.contains { name in
-      var target = [CChar](repeating: 0, count: 512)
-      let count = readlink("/proc/self/fd/\(name)", &target, target.count - 1)
-      let path = String(decoding: target.prefix(max(0, count)).map { UInt8(bitPattern: $0) }, as: UTF8.self)
-      return path.hasPrefix(test.directory.path) && path.hasSuffix(".part")
+    guard let paths = try? openPaths() else { return true }
+    return paths.contains { path in
+      path.hasPrefix(test.directory.path) && path.hasSuffix(".part")
     }
   }
 

@@ -309,12 +309,7 @@ struct WrappedHandlerTests {
       _ = try last.final()
       try waitUntil("the handler is gone") { log.living.withLock { $0 } == 0 }
       try waitUntil("the file is closed") {
-        !(try ScratchListing("/proc/self/fd").names.contains {
-          var target = [CChar](repeating: 0, count: 4096)
-          readlink("/proc/self/fd/\($0)", &target, 4095)
-          return String(decoding: target.prefix { $0 != 0 }.map(UInt8.init(bitPattern:)), as: UTF8.self)
-            .hasPrefix(test.directory.path + location + ".body")
-        })
+        try openPaths().allSatisfy { !$0.hasPrefix(test.directory.path + location + ".body") }
       }
     }
   }
