@@ -184,6 +184,7 @@ extension RealALSA {
       #expect(timeline.runs.count == 2)
       for run in timeline.runs { #expect(abs(Int(run.device) - run.stream.lowerBound) <= 2) }
       guard let silence = timeline.silence.first else { return }
+      #expect(session.events.count { if case .deviceLost = $0 { true } else { false } } == 1)
       for event in session.events {
         switch event {
         case .deviceLost(let offset, let code):

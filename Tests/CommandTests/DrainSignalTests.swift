@@ -117,8 +117,8 @@ struct DrainSignalTests {
     let code = try server.wait()
     #expect(code == 0 || code == 74, "\(server.errors)")
     let time = MonotonicInstant.now - began
-    let answer = try? client.final().answer
-    #expect(answer?["upload-offset"] != "10")
+    // Interim responses acknowledge bytes, too.
+    while let answer = try? client.answer() { #expect(answer["upload-offset"] != "10") }
     return time
   }
 

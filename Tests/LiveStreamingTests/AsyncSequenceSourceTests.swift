@@ -47,6 +47,7 @@ struct AsyncSequenceSourceTests {
     try source.start(into: ends.producer, context: context)
     try waiters.wait("the wait for an element") { $0.isEmpty ? nil : true }
     source.stop()
+    try waitUntil("the source has ended or failed") { consumer.withLock { $0.isFinished } || !errors.all.isEmpty }
     #expect(errors.all.isEmpty)
   }
 }

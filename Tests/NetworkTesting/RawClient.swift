@@ -140,6 +140,14 @@ package final class RawClient {
   /// Whether the server closes the connection without a final response. Waits for either.
   package func isCutOff() -> Bool { (try? final()) == nil && hasEnded }
 
+  /// The final response; nil if the server closes the connection without one. Waits for either.
+  package func finalUnlessCutOff(withBody: Bool = true) throws -> Answer? {
+    do { return try final(withBody: withBody).answer } catch {
+      guard hasEnded else { throw error }
+      return nil
+    }
+  }
+
   private var hasEnded = false
 
   /// Returns false at the end.

@@ -24,6 +24,9 @@ public final class ServerConnection: @unchecked Sendable {
   private var received: [UInt8] = []
   private var position = 0
   private var tls: TLSSession?
+  /// Whether the last attempt to receive has found that the peer has ended the connection, orderly or not. Otherwise it
+  /// may have reached the limit of its wait.
+  public private(set) var isEnded = false
 
   init(_ descriptor: Int32) {
     self.descriptor = descriptor
@@ -196,6 +199,7 @@ public final class ServerConnection: @unchecked Sendable {
   private func receiveFromSocket(_ maximum: Int) throws -> ArraySlice<UInt8>? {
     var buffer = [UInt8](repeating: 0, count: maximum)
     let count = tls?.receive(&buffer) ?? recv(descriptor, &buffer, maximum, 0)
+    isEnded = count == 0 || count < 0 && errno == ECONNRESET
     guard count >= 0 else { throw TestFailure("recv: \(String(cString: strerror(errno)))") }
     state.withLock { $0.hasSentLast = false }
     return count == 0 ? nil : buffer[..<count]

@@ -48,9 +48,11 @@ struct ChaosBench {
   }
 
   /// Whether a client's connection ends in an orderly way.
-  func endsOrderly(_ client: ServerConnection) throws -> Bool {
+  ///
+  /// - Parameter take: given the bytes that come before.
+  func endsOrderly(_ client: ServerConnection, _ take: (ArraySlice<UInt8>) -> Void = { _ in }) throws -> Bool {
     do {
-      while try client.receive() != nil {}
+      while let bytes = try client.receive() { take(bytes) }
       return true
     } catch let failure as TestFailure where failure.description.contains("reset") {
       return false

@@ -42,6 +42,12 @@ final class BodyFeed: Sendable {
   }
 
   func write(_ text: String) throws { try write(Array(text.utf8)) }
+
+  /// Writes this again and again until the reader has closed its end. Throws if it does not.
+  func writeUntilOver(_ block: [UInt8]) throws {
+    do { while true { try write(block) } } catch { try waitUntilOver() }
+  }
+
   func end() { output.close() }
   func fail() { output.fail(.init("the microphone burnt")) }
 

@@ -32,7 +32,7 @@ struct SessionEndTests {
     let server = try ScriptedServer { connection, _ in
       _ = try connection.head()
       try connection.respond("200 OK")
-      ended.append(connection.readToEnd().isEmpty)
+      ended.append(connection.readToEnd().isEmpty && connection.isEnded)
     }
     let closing = try EventCounter()
     do {

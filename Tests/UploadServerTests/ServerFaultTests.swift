@@ -96,9 +96,8 @@ struct ServerFaultTests {
   @Test("a server runs once")
   func runsOnce() async {
     await #expect(processExitsWith: .failure) {
-      let test = try TestServer()
-      // The server's own thread may not run yet.
-      _ = try test.connect().head("/")
+      // The server's own thread may not run yet. An error before the second run is not the expected failure.
+      guard let test = try? TestServer(), (try? test.connect().head("/")) != nil else { exit(EXIT_SUCCESS) }
       test.stop()
       test.server.serveOnThisThread()
     }
