@@ -221,6 +221,7 @@ struct KeptByteShortageTests {
       status_gate_fail(code, "t-a.part")
       let asking = try test.connect().head(upload)
       try require(asking.status != 410 && asking.status != 404, "\(code): \(asking)")
+      try require(status_gate_failures() > 0, "\(code): the server has not looked: \(asking)")
       status_gate_fail(0, "")
       let found = try test.connect().head(upload)
       try require(found.status == 204 && found["upload-offset"] == "3", "\(code): \(found)")

@@ -255,6 +255,10 @@ final class StoreRun {
     }
     let file = closed.contains("file-f.txt") ? "file-f~2.txt" : "file-f.txt"
     try require(try directory.text(file) == "whole", "the file: \(context)")
+    // Faults may prevent the others' requests from succeeding, and nothing else may.
+    guard fault == nil else { return }
+    let names = directory.names
+    try require(names.contains("late-l.txt") && !names.contains { $0.hasPrefix("gone-") }, "\(names): \(context)")
   }
 
   private func isMarkedAsUnsynced(_ name: String) -> Bool {
