@@ -83,7 +83,7 @@ struct ServiceManagerTests {
     stream.signal(SIGTERM)
     try manager.message("STOPPING=1")
     try manager.message("EXTEND_TIMEOUT_USEC=30000000")
-    #expect(try stream.wait() != 0, "nothing could be sent")
+    #expect(try [4, 69].contains(stream.wait()), "nothing could be sent")
   }
 
   @Test("without a device, it never reports that it is ready")

@@ -152,7 +152,7 @@ struct LiveStreamerTests {
     let requests = try EventLog<(connection: Int, method: String)>()
     let ended = try EventLog<Int>()
     let server = try ScriptedServer { connection, number in
-      defer { ended.append(number) }
+      defer { if connection.isEnded { ended.append(number) } }
       while true {
         let head = try connection.head()
         let method = String(head.line.prefix { $0 != " " })

@@ -199,6 +199,8 @@ struct PlainClaimTests {
             try client.sendChunk((offset..<(offset + count)).map { pattern[$0] })
             while client.unacknowledged > 0 { sched_yield() }
             offset += count
+          } catch let failure as TestFailure where failure.isTimeout {
+            failures.withLock { $0.append("\(failure)") }
           } catch {
             // Taken over.
           }

@@ -142,7 +142,12 @@ package final class RawClient {
 
   /// The final response; nil if the server closes the connection without one. Waits for either.
   package func finalUnlessCutOff(withBody: Bool = true) throws -> Answer? {
-    do { return try final(withBody: withBody).answer } catch {
+    try unlessCutOff { try final(withBody: withBody).answer }
+  }
+
+  /// What `receive` waits for; nil if the server closes the connection before it comes.
+  package func unlessCutOff<Received>(_ receive: () throws -> Received) throws -> Received? {
+    do { return try receive() } catch {
       guard hasEnded else { throw error }
       return nil
     }
@@ -159,4 +164,9 @@ package final class RawClient {
     received += buffer[..<count]
     return count > 0
   }
+}
+
+extension TestFailure {
+  /// Whether a connection has reached the limit of its wait.
+  package var isTimeout: Bool { description.contains(String(cString: strerror(EAGAIN))) }
 }

@@ -74,7 +74,7 @@ struct ConnectionReuseTests {
     let seen = try EventLog<Int>()
     let ended = try EventLog<Int>()
     let server = try ScriptedServer { connection, number in
-      defer { ended.append(number) }
+      defer { if connection.isEnded { ended.append(number) } }
       while true {
         let head = try connection.head()
         _ = try connection.anyBody(head)

@@ -79,11 +79,11 @@ final class ContinuingClient {
     var interim: [RawClient.Answer] = []
     var refusal: RawClient.Answer?
     while completes, awaitsProgress, refusal == nil, interim.last?["upload-offset"] != "\(end - base)" {
-      guard let next = try? client.answer() else { return note("PATCH \(offset): closed") }
+      guard let next = try client.unlessCutOff({ try client.answer() }) else { return note("PATCH \(offset): closed") }
       if next.status < 200 { interim.append(next) } else { refusal = next }
     }
     try? client.send("0\r\n\r\n")
-    guard let (answer, rest) = refusal.map({ ($0, []) }) ?? (try? client.final()) else {
+    guard let (answer, rest) = try refusal.map({ ($0, []) }) ?? client.unlessCutOff({ try client.final() }) else {
       return note("PATCH \(offset): closed")
     }
     interim += rest

@@ -198,6 +198,7 @@ struct UploadTroubleTests {
     let location = try test.create("/t.bin", ["Stream-ID: m"])
     let address = test.address
     let isOver = Lock(false)
+    let timeouts = Lock<[String]>([])
     @Sendable func worker(_ seed: UInt64) {
       var random = SplitMix64(state: seed)
       while !isOver.withLock({ $0 }) {
@@ -227,6 +228,8 @@ struct UploadTroubleTests {
             isWhole = false
           }
           if isWhole, random.chance(70) { _ = try client.final() }
+        } catch let failure as TestFailure where failure.isTimeout {
+          timeouts.withLock { $0.append("\(failure)") }
         } catch {
           // The test is about a client that is cut off because another takes over.
         }
@@ -234,6 +237,7 @@ struct UploadTroubleTests {
     }
     let seeds = (0..<4).map { seed.value &+ UInt64($0) }
     try concurrently({ worker(seeds[0]) }, { worker(seeds[1]) }, { worker(seeds[2]) }, { worker(seeds[3]) })
+    #expect(timeouts.withLock { $0 } == [])
     if isKept {
       #expect(try test.directory.contents("t-m.bin") == all)
     } else {
