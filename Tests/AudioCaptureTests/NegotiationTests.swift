@@ -127,11 +127,11 @@ extension RealALSA {
         let prepares = testmic_prepares(rig.page)
         testmic_set_start_delay(rig.page, 8_000)
         try microphone.start(into: ends.producer)
-        rig.wait { testmic_prepares($0) > prepares }
+        #expect(rig.wait { testmic_prepares($0) > prepares })
       }
       #expect(testmic_starts(rig.page) == 0, "the driver still hangs")
       testmic_set_start_delay(rig.page, 0)
-      rig.wait { testmic_starts($0) == 1 }
+      #expect(rig.wait { testmic_starts($0) == 1 })
       rig.wait { _ in failure(configuration) == nil }
       #expect(failure(configuration) == nil)
     }

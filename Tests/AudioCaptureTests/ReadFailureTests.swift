@@ -33,7 +33,7 @@ extension RealALSA {
       let spurious = microphone.totals.spuriousWakeUps
       let printed = printing {
         testmic_order_read_failures(rig.page, UInt32(times), code)
-        rig.wait { testmic_orders_pending($0) == 0 }
+        #expect(rig.wait { testmic_orders_pending($0) == 0 })
         session.take { session in
           switch answer {
           case .nothing: true

@@ -44,7 +44,7 @@ extension RealALSA {
       case .suspend:
         testmic_set_suspended(rig.page, true)
         let prepares = testmic_prepares(rig.page)
-        rig.wait { testmic_prepares($0) > prepares }
+        #expect(rig.wait { testmic_prepares($0) > prepares })
         testmic_set_suspended(rig.page, false)
         session.take { $0.microphone.totals.suspends == 1 }
       case .unplug:
@@ -136,7 +136,7 @@ extension RealALSA {
       testmic_set_suspended(rig.page, true)
       let prepares = testmic_prepares(rig.page)
       try microphone.start(into: ends.producer)
-      rig.wait { testmic_prepares($0) >= prepares + 3 }
+      #expect(rig.wait { testmic_prepares($0) >= prepares + 3 })
       testmic_set_suspended(rig.page, false)
       rig.wait { testmic_frames_delivered($0) > 5_000 }
       microphone.stop()

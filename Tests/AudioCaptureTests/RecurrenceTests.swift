@@ -20,15 +20,14 @@ extension RealALSA {
         device: rig.name(), rate: 48_000, channels: 2, period: .milliseconds(5), buffer: .seconds(1))
     }
 
-    private func openDescriptors() -> Int { (0..<Int32(4096)).count { fcntl($0, F_GETFD) >= 0 } }
+    private static func openDescriptors() -> Int { (0..<Int32(4096)).count { fcntl($0, F_GETFD) >= 0 } }
 
     private func hasReturned(_ times: Int) -> (CaptureSession) -> Bool {
       { $0.events.count { if case .deviceReturned = $0 { true } else { false } } >= times }
     }
 
-    @Test("after each refusal the device is free, and no refusal or search leaks a descriptor")
-    func refusals() throws {
-      let narrow = rig.name("testmic_narrow")
+    /// What the kernel shows of one sound card, whose device belongs to a program.
+    private static func kernel() -> ScratchDirectory {
       let kernel = ScratchDirectory()
       for name in ["asound", "asound/card0", "asound/card0/pcm0c", "asound/card0/pcm0c/sub0"] {
         mkdir(kernel.file(name), 0o700)
@@ -36,12 +35,46 @@ extension RealALSA {
       _ = kernel.write("Mic\n", to: "asound/card0/id")
       _ = kernel.write("name: First\n", to: "asound/card0/pcm0c/info")
       _ = kernel.write("owner_pid   : 1\n", to: "asound/card0/pcm0c/sub0/status")
-      let before = openDescriptors()
+      return kernel
+    }
+
+    /// Requests that such a microphone refuses.
+    private static func wrong(_ narrow: String) -> [MicrophoneConfiguration] {
+      [
+        MicrophoneConfiguration(device: narrow, rate: 8_000, channels: 2), .init(device: narrow, channels: 1),
+        .init(device: narrow, channels: 2, format: .s24_3LE),
+      ]
+    }
+
+    @Test("no refusal or search leaks a descriptor")
+    func leaks() async {
+      // In a separate process, because other tests open descriptors, too.
+      await #expect(processExitsWith: .success) {
+        let (rig, kernel) = (TestMicrophone(), RecurrenceTests.kernel())
+        let narrow = rig.name("testmic_narrow")
+        func refuse() {
+          for wrong in RecurrenceTests.wrong(narrow) { if (try? Microphone(wrong)) != nil { exit(2) } }
+          _ = CaptureDevice.look(at: narrow)
+          if ProcAsound.captureDevices(ofCard: 0, under: kernel.file("asound")).count != 1 { exit(3) }
+          if DeviceHolder.find(in: kernel.path) == nil { exit(4) }
+          testmic_set_busy(rig.page, true)
+          _ = CaptureDevice.look(at: narrow)
+          testmic_set_busy(rig.page, false)
+        }
+        // The first one loads what ALSA needs.
+        refuse()
+        let before = RecurrenceTests.openDescriptors()
+        for _ in 0..<15 { refuse() }
+        if RecurrenceTests.openDescriptors() - before >= 10 { exit(1) }
+      }
+    }
+
+    @Test("after each refusal the device is free")
+    func refusals() throws {
+      let narrow = rig.name("testmic_narrow")
+      let kernel = Self.kernel()
       for _ in 0..<15 {
-        for wrong in [
-          MicrophoneConfiguration(device: narrow, rate: 8_000, channels: 2), .init(device: narrow, channels: 1),
-          .init(device: narrow, channels: 2, format: .s24_3LE),
-        ] {
+        for wrong in Self.wrong(narrow) {
           #expect(throws: MicrophoneError.self) { try Microphone(wrong) }
           // A descriptor that was still open would prevent this.
           guard case .supports = CaptureDevice.look(at: narrow) else {
@@ -55,16 +88,13 @@ extension RealALSA {
         #expect(CaptureDevice.look(at: narrow) == .busy(holder: nil))
         testmic_set_busy(rig.page, false)
       }
-      // Other tests of the process open descriptors, and close them again.
-      rig.wait { _ in openDescriptors() - before < 10 }
-      #expect(openDescriptors() - before < 10)
     }
 
     @Test("a device that disappears and returns, first without power, is found each time, and no descriptor leaks")
     func losses() throws {
       let session = try CaptureSession(configuration(rig), capacity: 4 << 20)
       session.take { $0.frames > 5_000 }
-      let before = openDescriptors()
+      let before = Self.openDescriptors()
       let count = 4
       for round in 1...count {
         testmic_set_absent(rig.page, true)
@@ -74,7 +104,7 @@ extension RealALSA {
           testmic_set_suspended(rig.page, true)
           testmic_set_absent(rig.page, false)
           let opens = testmic_opens(rig.page)
-          rig.wait { testmic_opens($0) >= opens + 2 }
+          #expect(rig.wait { testmic_opens($0) >= opens + 2 })
           testmic_set_suspended(rig.page, false)
         } else {
           testmic_set_absent(rig.page, false)
@@ -84,7 +114,7 @@ extension RealALSA {
         session.take { $0.frames > frames + 5_000 }
       }
       // Other tests of the process open descriptors, and close them again.
-      session.take { _ in openDescriptors() - before < 3 }
+      session.take { _ in Self.openDescriptors() - before < 3 }
       session.finish()
       let timeline = Timeline(session.bytes, channels: 2, tolerance: 3)
       #expect(timeline.foreign == 0 && timeline.silence.count == count)

@@ -31,9 +31,14 @@ package final class TestMicrophone: @unchecked Sendable {
   }
 
   /// Waits for a state that only the device knows. It has no descriptor, so it is polled every millisecond. Gives up
-  /// after 20 s, and then the following checks show what is missing.
-  package func wait(until done: (UnsafeMutablePointer<testmic_page>) -> Bool) {
-    for _ in 0..<20_000 where !done(page) { poll(nil, 0, 1) }
+  /// after 20 s, and returns false. Then the following checks show what is missing, unless the test is about less.
+  @discardableResult
+  package func wait(until done: (UnsafeMutablePointer<testmic_page>) -> Bool) -> Bool {
+    for _ in 0..<20_000 {
+      if done(page) { return true }
+      poll(nil, 0, 1)
+    }
+    return false
   }
 
   package var framesLost: UInt64 { testmic_frames_lost(page) }

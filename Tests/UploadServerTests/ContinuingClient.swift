@@ -83,9 +83,9 @@ final class ContinuingClient {
       if next.status < 200 { interim.append(next) } else { refusal = next }
     }
     try? client.send("0\r\n\r\n")
-    guard let (answer, rest) = try refusal.map({ ($0, []) }) ?? client.unlessCutOff({ try client.final() }) else {
-      return note("PATCH \(offset): closed")
-    }
+    let last: (answer: RawClient.Answer, interim: [RawClient.Answer])? =
+      try refusal.map { ($0, []) } ?? client.unlessCutOff { try client.final() }
+    guard let (answer, rest) = last else { return note("PATCH \(offset): closed") }
     interim += rest
     let reason = answer.status < 400 ? "" : " \(answer.body.prefix(100))"
     note("PATCH \(offset): \(interim.compactMap { $0["upload-offset"] }) \(answer.status)\(reason)")
