@@ -1,7 +1,7 @@
 // Syncs files to the disk: one by one while few wait, and all at once if there are many.
 //
 // Five thousand streams that are synced once per second would cause five thousand commits of the file system's journal,
-// more than any disk can do. syncfs(2) causes one.
+// more than any disk can do. syncfs(2) causes one, and growing files need two of them.
 
 internal import CLinux
 package import EventLoops
@@ -43,6 +43,15 @@ package final class DiskSync: Sendable {
     case continuesElsewhere
   }
 
+  /// Which growing files get a ``SyncedMark``.
+  package enum Marking: Sendable {
+    case none
+    /// All that can be opened. The sync of another one succeeds, and its mark then counts fewer bytes than it could.
+    case possible
+    /// All. A sync fails if a file cannot be marked.
+    case all
+  }
+
   /// Work that runs after the earlier items are synced. Returns what it changes.
   package typealias Step = @Sendable () throws(SystemError) -> Touched
 
@@ -67,20 +76,18 @@ package final class DiskSync: Sendable {
 
   /// Identifies the present boot of the machine.
   private let boot: String
-  /// Whether growing files get a ``SyncedMark``.
-  private let marks: Bool
+  private let marking: Marking
 
   /// - Parameters:
   ///   - directory: on the file system of most files. It must stay open longer than this.
   ///   - boot: identifies the present boot of the machine, without spaces.
-  ///   - marks: whether growing files get a ``SyncedMark``, because all their bytes are synced before they are
-  ///     acknowledged.
+  ///   - marking: whether growing files are synced as they grow.
   package init(
     directory: Int32, worker: BackgroundWorker, files: OpenFiles, boot: String = BootIdentifier.current,
-    marks: Bool = false
+    marking: Marking = .none
   ) {
     self.files = files
-    (self.boot, self.marks) = (boot, marks)
+    (self.boot, self.marking) = (boot, marking)
     self.directory = directory
     self.worker = worker
   }
@@ -101,7 +108,7 @@ package final class DiskSync: Sendable {
     var request = Request(
       touched: Touched(files: [file], directory: directory), operation: operation, growth: growth,
       steps: steps[...], stepFailed: stepFailed, completion: completion)
-    request.touched.areMarked = growth != .ended && marks
+    request.touched.areMarked = growth != .ended && marking != .none
     let isFirst = waiting.withLock { waiting in
       waiting.append(request)
       return waiting.count == 1
@@ -136,15 +143,11 @@ package final class DiskSync: Sendable {
 
   /// Syncs what the requests have changed. Those whose sync fails then have an error.
   private func syncTouched(_ requests: inout [Request]) {
-    mark(&requests)
     defer { unmarkFailed(requests) }
     // syncfs(2) reports errors since Linux 5.8. Then each file is synced, to find out which one failed.
     let fileCount = requests.reduce(0) { $0 + ($1.error == nil ? $1.touched.files.count : 0) }
-    if fileCount >= Self.many, !hasRefused.withLock({ $0 }), areTogether(requests),
-      syncEverything("syncfs", of: directory) == nil
-    {
-      return
-    }
+    if fileCount >= Self.many, !hasRefused.withLock({ $0 }), areTogether(requests), syncTogether(&requests) { return }
+    mark(&requests)
     for index in requests.indices where requests[index].error == nil {
       for file in requests[index].touched.files where requests[index].error == nil {
         // fdatasync(2) does not wait for an attribute alone.
@@ -161,6 +164,33 @@ package final class DiskSync: Sendable {
       }
       requests[index].error = directories[directory] ?? nil
     }
+  }
+
+  /// Syncs the file system, and then again with the new marks of growing files. For many files, this needs less
+  /// processor time than writing each of them to the device. Returns false if the files must be synced one by one.
+  private func syncTogether(_ requests: inout [Request]) -> Bool {
+    let truncations = SyncedMark.truncationCount
+    // By the numbers of the files, which are all on one file system.
+    var sizes: [ino_t: UInt64] = [:]
+    func status(_ descriptor: Int32) throws(SystemError) -> stat {
+      var status = stat()
+      try retryingInterrupts("fstat") { fstat(descriptor, &status) }
+      return status
+    }
+    forEachMarked(&requests) { descriptor throws(SystemError) in
+      let status = try status(descriptor)
+      sizes[status.st_ino] = UInt64(status.st_size)
+    }
+    guard syncEverything("syncfs", of: directory) == nil else { return false }
+    if sizes.isEmpty { return true }
+    var areMarked = true
+    forEachMarked(&requests) { descriptor throws(SystemError) in
+      // Another file may have got the name, and even the number.
+      let status = try status(descriptor)
+      guard areMarked, let size = sizes[status.st_ino], UInt64(status.st_size) >= size else { return areMarked = false }
+      areMarked = try SyncedMark(boot: boot, size: size).set(descriptor, unlessTruncatedSince: truncations)
+    }
+    return areMarked && syncEverything("syncfs", of: directory) == nil
   }
 
   /// Whether everything that the requests have changed is on the file system of ``directory``. An operator may have
@@ -245,7 +275,7 @@ package final class DiskSync: Sendable {
 
   /// Marks a new growing file before its first byte. Without a later sync, none of its bytes count in another boot.
   package func begin(_ file: OpenFile) throws(SystemError) {
-    guard marks else { return }
+    guard marking != .none else { return }
     let descriptor = try file.acquire()
     defer { file.release() }
     try SyncedMark(boot: boot, size: 0).set(descriptor)
@@ -256,14 +286,14 @@ package final class DiskSync: Sendable {
   /// - Parameter length: the file's length in bytes.
   /// - Returns: the length that remains.
   package func settle(_ file: OpenFile, length: UInt64) throws(SystemError) -> UInt64 {
-    try file.withoutUnsynced(length, boot: boot, keepsMark: marks)
+    try file.withoutUnsynced(length, boot: boot, keepsMark: marking != .none)
   }
 
-  /// Marks all bytes of a growing file that was synced when it ended. It continues if it cannot be completed.
+  /// Marks all bytes of a growing file after the sync at its end. If the file cannot be completed, it grows again.
   package func markEnded(_ file: OpenFile, length: UInt64) {
-    guard marks else { return }
+    guard marking != .none else { return }
     do throws(SystemError) {
-      try file.raiseSyncedMark(to: length, boot: boot)
+      try file.markSynced(upTo: length, boot: boot)
     } catch {
       // Its mark might exclude bytes that are acknowledged now. If this fails as well, the mark stays.
       try? file.removeSyncedMark()
@@ -278,23 +308,27 @@ package final class DiskSync: Sendable {
         _ = try? withDescriptor(of: file, request.operation) { sync_file_range($0, 0, 0, SLUICE_SYNC_FILE_RANGE_WRITE) }
       }
     }
+    forEachMarked(&requests) { descriptor throws(SystemError) in try SyncedMark.renew(descriptor, boot: boot) }
+  }
+
+  /// Calls `body` with the descriptor of each growing file that gets a mark. A request whose file has an error ends
+  /// with that.
+  private func forEachMarked(_ requests: inout [Request], _ body: (Int32) throws(SystemError) -> Void) {
     for index in requests.indices where requests[index].touched.areMarked && requests[index].error == nil {
       let (operation, waits) = (requests[index].operation, requests[index].growth == .continuesElsewhere)
       for file in requests[index].touched.files {
+        var isOpen = false
         do throws(SystemError) {
-          let isMarked: Void? = try withDescriptor(of: file, operation, waits: waits) {
+          let isKnown: Void? = try withDescriptor(of: file, operation, waits: waits) {
             descriptor throws(SystemError) in
-            do throws(SystemError) {
-              try SyncedMark.renew(descriptor, boot: boot)
-            } catch {
-              throw Self.refused(error)
-            }
+            isOpen = true
+            do throws(SystemError) { try body(descriptor) } catch { throw Self.refused(error) }
           }
           // An earlier mark of the file would be wrong after the sync.
-          if isMarked == nil { requests[index].error = SystemError(operation: operation, code: EIO) }
+          if isKnown == nil { throw SystemError(operation: operation, code: EIO) }
         } catch {
           if case .named = file, error.isMissing { continue }
-          requests[index].error = error
+          if isOpen || marking == .all { requests[index].error = error }
         }
       }
     }

@@ -16,7 +16,7 @@ internal import Glibc
 package struct SyncedMark: Equatable, Sendable {
   /// A boot identifier and a number of 64 bits need less than the maximum length.
   private static let attribute = FileAttribute("user.sluice.synced", maximumLength: 128)
-  /// How often files were shortened. Held while a file is shortened, and while the size of its mark is set.
+  /// How often files were shortened. Held while a file is shortened, and while its mark is replaced or removed.
   fileprivate static let truncations = Lock<UInt64>(0)
 
   /// The boot of the machine in which the file was synced, without spaces.
@@ -37,11 +37,12 @@ package struct SyncedMark: Equatable, Sendable {
     try attribute.value(of: descriptor).flatMap { SyncedMark(String(decoding: $0, as: UTF8.self)) }
   }
 
-  /// Writes the bytes of an open file to the device, and marks up to where. A sync then makes both permanent.
+  /// Writes the bytes of an open file to the device, and raises its mark to their end. A sync then makes both
+  /// permanent.
   static func renew(_ descriptor: Int32, boot: String) throws(SystemError) {
     var isMarked = false
     while !isMarked {
-      let before = truncations.withLock { $0 }
+      let before = truncationCount
       var status = stat()
       try retryingInterrupts("fstat") { fstat(descriptor, &status) }
       let size = UInt64(status.st_size)
@@ -52,12 +53,22 @@ package struct SyncedMark: Equatable, Sendable {
         guard [ENOSYS, EINVAL, ESPIPE, ENOTSUP].contains(error.code) else { throw error }
         return try remove(descriptor)
       }
-      isMarked = try truncations.withLock { (count) throws(SystemError) in
-        // Bytes that followed a truncation were perhaps not written to the device.
-        guard count == before else { return false }
-        try SyncedMark(boot: boot, size: size).set(descriptor)
-        return true
-      }
+      isMarked = try SyncedMark(boot: boot, size: size).set(descriptor, unlessTruncatedSince: before)
+    }
+  }
+
+  /// How often files were shortened until now.
+  static var truncationCount: UInt64 { truncations.withLock { $0 } }
+
+  /// Replaces the mark of an open file, whose bytes up to ``size`` were written to the device since that count was
+  /// read. A file without a mark gets none, because it may have bytes that are not synced as it grows.
+  ///
+  /// - Returns: false if a file was shortened meanwhile: bytes that followed were perhaps not written.
+  func set(_ descriptor: Int32, unlessTruncatedSince before: UInt64) throws(SystemError) -> Bool {
+    try Self.truncations.withLock { (count) throws(SystemError) in
+      guard count == before else { return false }
+      if try Self.of(descriptor) != nil { try set(descriptor) }
+      return true
     }
   }
 
@@ -95,7 +106,7 @@ extension OpenFile {
   /// - Parameters:
   ///   - length: the file's length in bytes.
   ///   - boot: the present boot.
-  ///   - keepsMark: whether all further bytes are synced before they are acknowledged.
+  ///   - keepsMark: whether the file is also synced as it grows.
   /// - Returns: the length that remains.
   package func withoutUnsynced(
     _ length: UInt64, boot: String, keepsMark: Bool
@@ -143,7 +154,7 @@ extension OpenFile {
   }
 
   /// Marks all bytes of the file, which was synced with that length. A file without a mark gets none.
-  func raiseSyncedMark(to length: UInt64, boot: String) throws(SystemError) {
+  func markSynced(upTo length: UInt64, boot: String) throws(SystemError) {
     let descriptor = try acquire()
     defer { release() }
     try SyncedMark.truncations.withLock { (_) throws(SystemError) in
@@ -155,10 +166,10 @@ extension OpenFile {
     }
   }
 
-  /// Removes the mark, because bytes follow that are not synced before they are acknowledged.
+  /// Removes the mark for good, because bytes follow that are not synced as the file grows.
   package func removeSyncedMark() throws(SystemError) {
     let descriptor = try acquire()
     defer { release() }
-    try SyncedMark.remove(descriptor)
+    try SyncedMark.truncations.withLock { (_) throws(SystemError) in try SyncedMark.remove(descriptor) }
   }
 }

@@ -161,7 +161,8 @@ final class CheckpointWriter {
     pending.isFormer = false
     hasApplied = false
     synchronize(Array(unsynced)) { [self, checkpoint] error in
-      if let error { return completion(.failed(error)) }
+      // A file that could not be opened was not synced, so its next sync still reports what the disk refuses.
+      if let error { return conclude(error.isShortage ? .postponed(error) : .failed(error), completion) }
       write(checkpoint, completion)
     }
   }
@@ -205,13 +206,13 @@ final class CheckpointWriter {
   }
 
   private func synchronize(_ names: [StreamName], _ completion: @escaping (SystemError?) -> Void) {
-    var open = names.count
+    var (open, shortage, refusal) = (names.count, SystemError?.none, SystemError?.none)
     guard open > 0 else { return completion(nil) }
     for name in names {
       store.synchronize(name, on: loop) { error in
-        if let error { return completion(error) }
+        if let error { if error.isShortage { shortage = error } else { refusal = error } }
         open -= 1
-        if open == 0 { completion(nil) }
+        if open == 0 { completion(refusal ?? shortage) }
       }
     }
   }

@@ -318,6 +318,7 @@ package final class UploadRecordStore: UploadRecords, @unchecked Sendable {
       openat(directory, name, flags | RegularFile.flags | (creating ? O_CREAT : 0), 0o600)
     }
     let file = OpenFile(descriptor, path, in: records.parent, flags, status, files)
+    if creating, status.st_size == 0 { try disk.begin(file) }
     return (file, try disk.settle(file, length: UInt64(status.st_size)))
   }
 

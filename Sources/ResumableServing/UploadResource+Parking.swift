@@ -57,7 +57,7 @@ extension UploadResource {
       completion()
     }
     if isDropDue { _ = dropUncounted() }
-    guard isUnfinished, ledger.isUnsynced else { return saved() }
+    guard isUnfinished, ledger.isUnsynced else { return isSyncDue ? synchronizeInBackground(saved) : saved() }
     let refusalCount = refusals.count
     synchronizeAll { [self] error in
       if error == nil {

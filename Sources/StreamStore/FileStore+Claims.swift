@@ -58,11 +58,23 @@ extension FileStore {
 
   /// Whether a file is the recording of a line with an end that a killed collector was about to give its final name.
   private func isBeingClosed(_ name: StreamName, _ line: RecordingPart) throws(SystemError) -> Bool {
-    // The line about a recording whose bytes are not trusted states that it has none.
-    if line.end == line.start, try !exists(line.file), try readGaps(name, length: 0).isDistrusted { return true }
     guard let status = try knownStatus(name.partial, in: directory) else { return false }
+    let size = UInt64(max(0, status.st_size))
+    // The line about a recording whose bytes are not trusted states that it has none.
+    if line.end == line.start, try !exists(line.file), try readGaps(name, length: 0).isDistrusted {
+      if size >= line.headerLength + line.count { return true }
+      // A power failure may have shortened the file, but it has kept the mark.
+      if try hasMark(name.partial) { return true }
+    }
     // The sizes of files that are being split off change until they are finished.
-    return line.isSplit || UInt64(max(0, status.st_size)) == line.endLength
+    return line.isSplit || size == line.endLength
+  }
+
+  private func hasMark(_ name: String) throws(SystemError) -> Bool {
+    guard let (file, _) = try openExisting(name, O_RDONLY) else { return false }
+    let descriptor = try file.acquire()
+    defer { file.release() }
+    return try SyncedMark.of(descriptor) != nil
   }
 
   /// Whether a recording whose line has no end is complete. Something else may have its final name, without a sidecar.

@@ -77,7 +77,7 @@ extension FileStore {
     }
     let naming: DiskSync.Step = { [self] () throws(SystemError) in
       // Opened before the rename: a closed file is reopened by its old name.
-      let descriptor: Int32? = if durability == .always { try? file.acquire() } else { nil }
+      let descriptor: Int32? = if durability != .none { try? file.acquire() } else { nil }
       defer { if descriptor != nil { file.release() } }
       try rename(name, forgetsLog: forgetsLog)
       // Now it cannot grow any more. Before this, the recording could still continue, and the mark must exclude what a
@@ -148,13 +148,16 @@ extension FileStore {
   package func synchronize(_ name: StreamName, on loop: EventLoop, _ completion: @escaping (SystemError?) -> Void) {
     // Only the loop's thread uses it. The worker merely passes it back.
     nonisolated(unsafe) let completion = completion
-    // If the stream's file is unknown, the disk is still asked to sync. With `always`, the file must also be marked.
+    // If the stream's file is unknown, the disk is still asked to sync. With `always`, and for a collector, it must
+    // also be marked.
     var (file, growing) = (DiskSync.File.unknown, name)
     do throws(SystemError) {
       growing = name.lastRecording(try parts.lines(of: name.base))
       file = .named(growing.partial, in: directory)
     } catch {
-      if durability == .always, error.isShortage { return loop.execute { [error] in completion(error) } }
+      if durability == .always && error.isShortage || isCollected {
+        return loop.execute { [error] in completion(error) }
+      }
     }
     disk.sync(file, "fdatasync \(name.partial)", in: directory, growth: .continues) { [self, growing] error in
       let error = refusals.result(error, of: growing)

@@ -418,7 +418,8 @@ extension FileStore {
   /// Passes the name of each unfinished recording, and the seconds since its last write, to `found`. The duration
   /// depends on the size of the directory, so it requires a separate thread.
   ///
-  /// It can be repeated at any time. What is being finished since the last time is not finished twice.
+  /// It can be repeated at any time, but with the store of a collector, only before a stream is opened. What is being
+  /// finished since the last time is not finished twice.
   ///
   /// - Parameters:
   ///   - streams: the streams that are passed over.

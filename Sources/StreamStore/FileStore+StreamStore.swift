@@ -10,7 +10,7 @@ extension FileStore: StreamStore {
     case .request(let credential, let offset, let creating, let isUpload):
       let stream = try open(name, for: credential, at: offset, creating: creating)
       // The bytes of a plain request are only synced at its end. Without a mark, they stay after a power failure.
-      if let stream, !isUpload, durability == .always, stream.standing != .complete { try stream.removeMark() }
+      if let stream, !isUpload, durability != .none, stream.standing != .complete { try stream.removeMark() }
       return stream
     case .closing: return try openUnfinished(name)
     }

@@ -101,7 +101,8 @@ package final class FileStore: Sendable {
     recordings = CompleteRecordings(in: directory)
     parts = StreamParts(in: directory, files)
     disk = DiskSync(
-      directory: directory, worker: worker, files: files, boot: boot, marks: durability == .always)
+      directory: directory, worker: worker, files: files, boot: boot,
+      marking: durability == .none ? .none : durability == .always || isCollected ? .all : .possible)
     accounts = usage.limitsBytes ? StreamAccounts(usage, in: directory) : nil
     do throws(SystemError) { try countStored() } catch { throw .unreadable(reason: error.description) }
   }

@@ -14,7 +14,7 @@ final class StreamFile: StoredStream {
   /// The `.part`, or the complete file for reading only.
   private(set) var stored: OpenFile
   let standing: StreamStanding
-  /// Whether its bytes are synced before they are acknowledged, so that a ``SyncedMark`` may limit them.
+  /// Whether it is synced as it grows, so that a ``SyncedMark`` may limit its bytes.
   private var mayBeMarked = true
   private(set) var length: UInt64
   private(set) var gaps = GapRecord.Summary()
@@ -200,7 +200,7 @@ final class StreamFile: StoredStream {
     if !mayBeMarked { try? file.removeSyncedMark() }
   }
 
-  /// Bytes follow that are not synced before they are acknowledged, in this file or in the next.
+  /// Bytes follow that are not synced as they arrive, in this file or in the next.
   func removeMark() throws(SystemError) {
     mayBeMarked = false
     try stored.removeSyncedMark()

@@ -38,7 +38,7 @@ package enum StreamPurpose {
   /// - Parameters:
   ///   - credential: the owner of the stream from now on, unless it already has one.
   ///   - creating: whether a recording may be begun.
-  ///   - isUpload: whether its bytes are synced before they are acknowledged, if that is configured.
+  ///   - isUpload: whether its bytes are synced as they arrive, if that is configured.
   case request(credential: [UInt8]?, offset: UInt64, creating: Bool, isUpload: Bool)
   /// To close its growing recording, if there is one.
   case closing

@@ -153,7 +153,11 @@ extension StreamStoreHandler: KeepingRequestHandler {
     guard let stream else {
       // The end is being written to the disk, with all bytes.
       let waits = isEnding { [self] in completion(keptCount, endError) }
-      return waits ? () : completion(keptCount, nil)
+      guard !waits else { return }
+      // Another request may have taken over the stream, before the bytes of this one were synced.
+      guard let name else { return completion(keptCount, nil) }
+      let count = keptCount
+      return registry.store.synchronize(name, on: registry.loop) { completion(count, $0) }
     }
     let count = keptCount
     stream.synchronize(on: registry.loop) { completion(count, $0) }

@@ -27,7 +27,7 @@ struct ChaosBatch {
     if event == .expire { (options.maximumAge, options.finishAfter) = (1, 1) }
     if event == .powerCut, setting.storage == .directory {
       (options.journal, options.bootID) = (scratch.path + "/journal", scratch.path + "/boot")
-      try scratch.write("boot", Array("00000000-0000-4000-8000-000000000001\n".utf8))
+      try scratch.write("boot", Array("\(PowerCut.bootBefore)\n".utf8))
     }
     mkdir(options.directory, 0o700)
     options.hasAttributes = try PowerCut.hasAttributes(options.directory)
@@ -152,8 +152,8 @@ struct ChaosBatch {
     if event == .powerCut, setting.storage == .directory {
       let cut = try PowerCut(journal: options.journal, root: options.directory)
       options.directory = scratch.path + "/after"
-      // With the other durabilities, the server does not continue what it has not synced.
-      try cut.write(to: options.directory, zeros: setting.durability == "always", &random)
+      // With `none`, the server promises nothing about the last bytes.
+      try cut.write(to: options.directory, zeros: setting.durability != "none", &random)
       try scratch.write("boot", Array("00000000-0000-4000-8000-000000000002\n".utf8))
       options.journal = scratch.path + "/journal-after"
     }

@@ -59,6 +59,9 @@ package struct PowerCut {
     var last: [String: Int] = [:]
   }
 
+  /// Identifies the boot of the machine that ends with the power failure.
+  static let bootBefore = "00000000-0000-4000-8000-000000000001"
+
   private static let attribute = "user.sluice.synced"
   private static let ownerAttribute = "user.sluice.owner"
 
@@ -237,6 +240,18 @@ package struct PowerCut {
       throw TestFailure("fsetxattr \(path): \(String(cString: strerror(errno)))")
     }
     return fremovexattr(directory, attribute) == 0
+  }
+
+  /// Up to where a growing file was synced before the power failure. Nil if a server has opened it since and has
+  /// removed the bytes after that, or if it has no mark.
+  static func syncedSize(_ path: String) -> Int? {
+    let file = open(path, O_RDONLY | O_CLOEXEC)
+    defer { close(file) }
+    var value = [UInt8](repeating: 0, count: 128)
+    let count = fgetxattr(file, attribute, &value, value.count)
+    guard count > 0 else { return nil }
+    let words = String(decoding: value[..<count], as: UTF8.self).split(separator: " ")
+    return words.count == 2 && words[0] == bootBefore ? Int(words[1]) : nil
   }
 
   private func write(

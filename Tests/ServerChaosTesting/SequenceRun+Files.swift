@@ -30,9 +30,10 @@ extension SequenceRun {
   private func checkContent(of recording: StoredRecording, _ stream: StreamModel) throws(Violation) {
     let tokens = stream.owner.map { [$0] } ?? [0, 1]
     let differences = tokens.map { difference(recording, stream.content[$0]) }
-    guard let first = differences.compactMap({ $0 }).min(), !differences.contains(nil) else { return }
+    guard !differences.contains(nil) else { return }
+    let offsets = differences.compactMap { $0 }.map { "\($0)" }.joined(separator: " or ")
     throw fail(
-      "a file contains bytes that are not the stream's", "\(recording.name) differs at \(first) of \(recording.end)")
+      "a file contains bytes that are not the stream's", "\(recording.name) differs at \(offsets) of \(recording.end)")
   }
 
   /// The first offset outside the gaps at which a file differs from a token's content.

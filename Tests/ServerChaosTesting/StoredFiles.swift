@@ -36,6 +36,10 @@ final class StoredFiles {
     var result: [StoredRecording] = []
     for name in files(of: base) where !name.hasSuffix(".gaps") {
       var recording = StoredRecording(name: name, start: 0, content: try contents(name), gaps: [])
+      // The server removes the bytes after that before it adds others or completes the recording.
+      if !recording.isComplete, let size = PowerCut.syncedSize("\(path)/\(name)") {
+        recording.content.removeSubrange(min(size, recording.content.count)...)
+      }
       let record = String(name.prefix { $0 != "." }) + ".gaps"
       if files(of: base).contains(record) {
         for line in String(decoding: try contents(record), as: UTF8.self).split(separator: "\n") {

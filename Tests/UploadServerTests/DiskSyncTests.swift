@@ -25,7 +25,7 @@ struct DiskSyncTests {
       self.directory = directory
       mayBegin = try EventCounter()
       descriptor = open(directory.path, O_RDONLY | O_DIRECTORY)
-      sync = DiskSync(directory: descriptor, worker: worker, files: OpenFiles(), marks: marks)
+      sync = DiskSync(directory: descriptor, worker: worker, files: OpenFiles(), marking: marks ? .all : .none)
       disk_faults_begin(directory.path)
       worker.execute { [self] in _ = waitUntilReadable(mayBegin.descriptor) }
     }

@@ -206,10 +206,18 @@ struct TornSplitTests {
     #expect(try directory.contents(next.name.partial) == expected)
   }
 
+  /// The first file has a mark that counts no bytes.
+  private static func markBeginning(_ directory: TemporaryDirectory) throws {
+    let file = open(directory.path + "/k-a.part", O_RDONLY | O_CLOEXEC)
+    defer { close(file) }
+    try SyncedMark(boot: BootIdentifier.current, size: 0).set(file)
+  }
+
   @Test("a server syncs a leftover recording once, and marks it if the disk refuses", arguments: [false, true])
   func leftSync(isRefused: Bool) async {
     await #expect(processExitsWith: .success) { [isRefused = isRefused as Bool] in
       let (directory, _) = try TornSplitTests.torn(.content, lost: 0)
+      try TornSplitTests.markBeginning(directory)
       let store = try FileStore(
         path: directory.path, durability: .always, closedLifetime: .zero, hasSidecars: true, files: OpenFiles(),
         UploadUsage(.init()))
@@ -293,6 +301,7 @@ struct TornSplitTests {
   func leftSyncWithoutDescriptor() async {
     await #expect(processExitsWith: .success) {
       let (directory, _) = try TornSplitTests.torn(.content, lost: 0)
+      try TornSplitTests.markBeginning(directory)
       let store = try FileStore(
         path: directory.path, durability: .always, closedLifetime: .zero, hasSidecars: true, files: OpenFiles(),
         UploadUsage(.init()))
