@@ -60,6 +60,8 @@ struct LogAppend {
   private(set) var storedSequence: UInt64 = 0
   /// Whether that message ends the upload.
   private(set) var isLast = false
+  /// The sequence of the last message of another request that was read.
+  private var lastOther: UInt64 = 0
   private var wantsMessage: Bool
   private var wantsCompletion = false
   private var deactivation: Deactivation?
@@ -132,7 +134,9 @@ struct LogAppend {
     isLast = batch.completes || batch.deactivation != nil
     durable = batch.end
     (inFlight, trouble, phase) = (nil, nil, .ready)
-    return .advanced
+    // The next message would be refused.
+    if isOvertaken { phase = .over }
+    return isOvertaken ? .takenOver : .advanced
   }
 
   /// The last action failed. It is repeated even if it may have been performed, because the broker refuses the
@@ -161,12 +165,15 @@ struct LogAppend {
 
   /// Called when a message of another request was read from the log, even if this request has nothing to publish.
   mutating func read(other sequence: UInt64) -> Action {
-    // The broker refuses a message in flight if the other message follows `sequence`. Otherwise, the other message
-    // precedes this request.
-    guard phase == .ready, !isLast, sequence > self.sequence else { return .nothing }
+    lastOther = max(lastOther, sequence)
+    // The broker may have stored a message in flight before that one.
+    guard phase == .ready, isOvertaken else { return .nothing }
     phase = .over
     return .takenOver
   }
+
+  /// Whether another request has published after the last message of this one.
+  private var isOvertaken: Bool { !isLast && lastOther > sequence }
 
   /// Called after a pause.
   mutating func retry() -> Action {

@@ -9,6 +9,7 @@ internal import StreamServing
 extension LogTransfer {
   func receive(_ bytes: Span<UInt8>, pieces: [Range<Int>]) {
     guard isStillAuthorized(within: .seconds(1)) else { return stop(.notAuthorized) }
+    arrivedCount += UInt64(pieces.reduce(0) { $0 + $1.count })
     if plain != nil { return receivePlain(bytes, pieces: pieces) }
     guard ending == nil, var state else { return }
     for piece in pieces {
@@ -41,7 +42,7 @@ extension LogTransfer {
 
   func pauseIfFull() {
     guard unstoredCount > Self.highWater, !isPaused else { return }
-    isPaused = true
+    (isPaused, wasPaused) = (true, true)
     exchange?.pauseBody()
   }
 

@@ -10,7 +10,9 @@ internal import StreamServing
 
 extension LogTransfer {
   func finish(_ ending: Ending) {
-    guard var state else { return }
+    // The client may leave while its response waits for the brokers.
+    guard var state, !isFinishing else { return }
+    isFinishing = true
     _ = acknowledging { state.announceOffset() }
     self.state = state
     let standing = standing(state)
@@ -26,7 +28,7 @@ extension LogTransfer {
       respond(finalResponse())
     case .refuse(.representationDigest):
       // No byte of it is kept, as with a directory.
-      log.purge(token) { [self] in refuse(.representationDigest) }
+      log.purge(token) { [self] in if !isOver { refuse(.representationDigest) } }
     case .refuse(let refusal):
       if let loss { log.context.emit(ServerEvent(.warning, reason: loss)) }
       refuse(refusal, standing: state.isInactive ? nil : standing)

@@ -66,6 +66,7 @@ extension LogTransfer {
   ) {
     (self.token, self.state, owner, link) = (token, state, entry.owner, entry.link)
     append = LogAppend(after: sequence, at: entry.end, announcing: false)
+    follow()
     (hasPublished, startOffset) = (true, entry.end)
     self.plain?.isNew = entry.end == 0
     // The following bytes begin after the hole.
@@ -83,6 +84,7 @@ extension LogTransfer {
     if plain.offset < entry.streamEnd { compare(plain, with: entry, at: sequence) }
     report(.continued, at: plain.offset, "the stream is complete already")
     exchange?.acceptBody()
+    watch()
   }
 
   private func compare(_ plain: PlainRequest, with entry: LogEntry, at sequence: UInt64) {

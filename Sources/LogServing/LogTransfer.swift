@@ -63,7 +63,13 @@ final class LogTransfer: RequestHandler {
   var loss: String?
   var ending: Ending?
   var isOver = false
+  /// Whether its end was decided, although it may still wait for the brokers.
+  var isFinishing = false
   var isPaused = false
+  /// Whether the content had to wait for the brokers since the watch over its rate began.
+  var wasPaused = false
+  /// The number of bytes that the client has sent, including those that are held back or compared.
+  var arrivedCount: UInt64 = 0
   var hasPublished = false
   var isAnnounced = false
   var schedule: ProgressSchedule
@@ -188,14 +194,17 @@ final class LogTransfer: RequestHandler {
   }
 
   /// Learns of messages that other requests publish. With nothing to publish, this one would not notice them.
-  private func follow() {
+  func follow() {
     let transfer = LoopOwned(self, on: log.loop)
-    log.usage.follow(token, for: publisher) { sequence in
+    let changed: @Sendable (UInt64) -> Void = { sequence in
       transfer.execute { transfer in
         guard !transfer.isOver else { return }
         transfer.perform(transfer.append.read(other: sequence))
       }
     }
+    let last = log.usage.follow(token, for: publisher, changed)
+    // Another thread has read it after this request asked for the last message.
+    if last > append.sequence { changed(last) }
   }
 
   /// Refuses the append, unless the log has later messages than that one.
@@ -268,12 +277,13 @@ final class LogTransfer: RequestHandler {
   func watch() {
     // The bytes that came with the head may have ended the request.
     guard !isOver else { return }
-    allowance.watch(request.content, received: { [self] in state?.transfer?.received ?? 0 }) { [self] in
-      // Bytes that are compared with stored ones do not count as received.
-      if isPaused || plain?.comparison != nil { watch() } else { stop(.tooSlow) }
+    wasPaused = isPaused
+    allowance.watch(request.content, received: { [self] in arrivedCount }) { [self] in
+      if wasPaused { watch() } else { stop(.tooSlow) }
     } silent: { [self] in
-      // No message may follow the last one, after which the bytes of a refuted upload are being removed.
-      if !append.isLast, state?.phase != .complete { showActivity() }
+      // No message may follow the last one, after which the bytes of a refuted upload are being removed. A request that
+      // repeats a complete stream has none.
+      if let state, !append.isLast, state.phase != .complete { showActivity() }
     }
   }
 

@@ -54,7 +54,7 @@ package final class LogUsage: Sendable {
 
   /// Called when a message of an upload was read, after one of the above. Tells it to the upload's requests, except to
   /// the one that has published it.
-  func tellFollowers(of token: String, _ message: StoredMessage) {
+  func notifyFollowers(of token: String, _ message: StoredMessage) {
     guard let followers = state.withLock({ $0.followers[token] }) else { return }
     let publisher = LogEntry.publisher(headersOf: message.content)
     for (own, changed) in followers where publisher?.elementsEqual(own) != true { changed(message.sequence) }
@@ -62,8 +62,15 @@ package final class LogUsage: Sendable {
 
   /// Sets what is called with the sequence of each message that others publish to an upload. It is called on the thread
   /// that reads the log, until ``unfollow(_:for:)``.
-  func follow(_ token: String, for publisher: String, _ changed: @escaping @Sendable (_ sequence: UInt64) -> Void) {
-    state.withLock { $0.followers[token, default: [:]][publisher] = changed }
+  ///
+  /// - Returns: the sequence of the last message that was read before; 0 if there is none.
+  func follow(
+    _ token: String, for publisher: String, _ changed: @escaping @Sendable (_ sequence: UInt64) -> Void
+  ) -> UInt64 {
+    state.withLock { state in
+      state.followers[token, default: [:]][publisher] = changed
+      return state.uploads.lastSequence(of: token)
+    }
   }
 
   func unfollow(_ token: String, for publisher: String) {

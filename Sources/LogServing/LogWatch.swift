@@ -146,7 +146,7 @@ package final class LogWatch {
       log.usage.read(entry, of: token, at: message.sequence)
       if entry.deactivation != nil { over(entry, token, message.sequence) }
     }
-    log.usage.tellFollowers(of: token, message)
+    log.usage.notifyFollowers(of: token, message)
     if hasLoaded { arm() }
   }
 

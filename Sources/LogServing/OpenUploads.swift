@@ -229,6 +229,9 @@ struct OpenUploads {
     set(token, entry)
   }
 
+  /// The sequence of the upload's last known message; 0 if there is none.
+  func lastSequence(of token: String) -> UInt64 { entries[token]?.sequence ?? 0 }
+
   // MARK: Ages
 
   var tokens: [String] { Array(entries.keys) }

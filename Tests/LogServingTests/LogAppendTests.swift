@@ -146,7 +146,7 @@ struct LogAppendTests {
     #expect(machine.read(other: 4) == .nothing)
     machine.take([1])
     _ = machine.next(limit: 9)
-    // The broker refuses the message in flight, unless that is the one before.
+    // The other message precedes the one in flight, which the broker refuses, or has stored after all.
     #expect(machine.read(other: 5) == .nothing)
     #expect(machine.published(sequence: 6) == .advanced)
     #expect(machine.read(other: 5) == .nothing)
@@ -154,6 +154,11 @@ struct LogAppendTests {
     machine.take([2])
     #expect(machine.next(limit: 9) == .nothing)
     #expect(machine.read(other: 8) == .nothing)
+    // The other message follows the one in flight, whose acknowledgement is still on its way.
+    var behind = LogAppend(after: 4, at: 10, announcing: true)
+    _ = behind.next(limit: 9)
+    #expect(behind.read(other: 6) == .nothing)
+    #expect(behind.published(sequence: 5) == .takenOver)
     var complete = LogAppend(after: 4, at: 10, announcing: false)
     complete.complete()
     _ = complete.next(limit: 9)

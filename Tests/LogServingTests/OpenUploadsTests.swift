@@ -181,6 +181,15 @@ struct OpenUploadsTests {
     OpenUploads(UploadLimitsConfiguration(), UploadLifetimes(sized: .seconds(10), live: .seconds(10)))
   }
 
+  @Test("a request that begins to follow an upload learns of the message that was read before")
+  func followed() {
+    let usage = LogUsage(UploadLimitsConfiguration(), finishAfter: .seconds(60))
+    #expect(usage.follow("t", for: "p") { _ in } == 0)
+    usage.read(Self.entry(to: 470), of: "t", at: 480)
+    #expect(usage.follow("t", for: "p") { _ in } == 480)
+    #expect(usage.follow("u", for: "p") { _ in } == 0)
+  }
+
   @Test(
     "a request that was active when the log lost messages leaves no unfinished upload behind",
     arguments: [true, false])

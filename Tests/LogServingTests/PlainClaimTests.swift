@@ -197,7 +197,7 @@ struct PlainClaimTests {
             // Each byte follows from its offset, so it does not matter whose it is.
             let count = UInt64.random(in: 1...2000, using: &random)
             try client.sendChunk((offset..<(offset + count)).map { pattern[$0] })
-            while client.unacknowledged > 0 { sched_yield() }
+            while client.unacknowledged > 0, !client.isReset { sched_yield() }
             offset += count
           } catch let failure as TestFailure where failure.isTimeout {
             failures.withLock { $0.append("\(failure)") }
@@ -223,6 +223,29 @@ struct PlainClaimTests {
       (bytes, end) = (entry.end, entry.streamEnd)
     }
     #expect(bytes > 1000, "the clients got nowhere")
+  }
+
+  @Test("bytes that are held back for a digest count for the least rate")
+  func leastRateOfHeldBytes() throws {
+    let broker = try TestBroker()
+    let server = try LogServer(broker) {
+      $0.uploads.minimumRate = 1
+      $0.uploads.rateWindow = .seconds(2)
+    }
+    try Self.interrupted(server, at: 0, Array("first".utf8))
+    // Twice as long as the window.
+    let text = String(repeating: "x", count: 20)
+    let digest = Digest(.sha256, of: Array(text.utf8).span.bytes).base64
+    let client = try server.connect()
+    try client.request(
+      "POST", "/t", version: nil,
+      ["Stream-ID: a", "Stream-Offset: 5", "Content-Digest: sha-256=:\(digest):"], chunked: true)
+    for letter in text {
+      try client.sendChunk(String(letter))
+      usleep(200_000)  // not a synchronisation: the time of two windows passes
+    }
+    try client.send("0\r\n\r\n")
+    #expect(try client.final().answer["stream-offset"] == "25")
   }
 
   @Test("the present beginning of a stream is found with few questions")

@@ -286,6 +286,29 @@ struct SharedLimitTests {
     }
   }
 
+  @Test("a plain request that repeats stored bytes more slowly than the least rate gets 408", arguments: [true, false])
+  func leastRateOfRepetition(isComplete: Bool) throws {
+    let broker = try TestBroker()
+    let server = try LogServer(broker) {
+      $0.uploads.minimumRate = 1_000_000
+      $0.uploads.rateWindow = .milliseconds(200)
+    }
+    let lines = ["Stream-ID: a", "Stream-Offset: 0"]
+    let first = try server.connect()
+    try first.request("POST", "/t", version: nil, lines, chunked: true)
+    try first.sendChunk("stored")
+    if isComplete {
+      try first.send("0\r\n\r\n")
+      #expect(try first.final().answer.status == 201)
+    } else {
+      #expect(try first.final().answer.status == 408)
+    }
+    let client = try server.connect()
+    try client.request("POST", "/t", version: nil, lines, chunked: true)
+    try client.sendChunk("st")
+    #expect(try client.final().answer.status == 408)
+  }
+
   @Test("responses state the lifetime of an upload")
   func announced() throws {
     let broker = try TestBroker()

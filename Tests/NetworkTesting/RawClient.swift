@@ -105,6 +105,12 @@ package final class RawClient {
     return Int(count)
   }
 
+  /// Whether the server has reset the connection. What it had not acknowledged by then stays ``unacknowledged``.
+  package var isReset: Bool {
+    var entry = pollfd(fd: descriptor, events: 0, revents: 0)
+    return poll(&entry, 1, 0) == 1 && entry.revents & Int16(POLLERR) != 0
+  }
+
   /// The next answer, including interim ones. `withBody` is false for the answer to HEAD.
   package func answer(withBody: Bool = true) throws -> Answer {
     while true {
