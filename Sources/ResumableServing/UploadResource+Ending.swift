@@ -119,17 +119,19 @@ extension UploadResource {
     // The transfer that it returns is the creation, which `undone` answers.
     _ = try? ledger.state.deactivate(.abandoned)
     removal = RecordingRemoval()
-    let undone = { [self] in
-      guard removal != nil, !resources.stops else { return }
+    let undone = { [self] (error: SystemError?) in
+      guard let waiting = removal?.waiting, !resources.stops else { return }
       removal = nil
       resources.neverCreated(self)
       refuse(creation, refusal)
+      // A DELETE that came meanwhile.
+      for completion in waiting { completion(error) }
     }
     // The request waits only for the first attempt. The registry retries the removal.
     let remains = content.abandon(
-      ledger.request, for: self, refusal.reason, end: { .discard }, { _ in undone() })
+      ledger.request, for: self, refusal.reason, end: { .discard }, { undone($0) })
     if case .recording(.removing) = remains { return true }
-    undone()
+    undone(nil)
     return true
   }
 
