@@ -17,6 +17,9 @@ public struct SpoolSettings: Sendable {
   /// How long a disk that works otherwise may fail to read bytes before they count as lost, and how long a stream waits
   /// for a stretch that cannot be opened now.
   package var readingPatience = Duration.seconds(60)
+  /// How long the end of a stretch waits for the last bytes of its stopped source. This is less than a stream waits for
+  /// the disk at its end.
+  package var sourcePatience = Duration.milliseconds(500)
 
   /// Creates a spool of at most `limit` bytes, with the defaults for everything else.
   public init(limit: UInt64) { self.limit = limit }

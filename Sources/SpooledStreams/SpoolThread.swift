@@ -280,14 +280,13 @@ final class SpoolThread: @unchecked Sendable {
         return done(end(stretch, isDelivered: isDelivered))
       }
       // The source was stopped a moment ago, and its thread still adds what it has captured by then.
-      let timer = loop.schedule(after: Self.sourcePatience) { [unowned self] in endAwaited() }
+      let timer = loop.schedule(after: settings.sourcePatience) { [unowned self] in endAwaited() }
       awaitedEnd = (timer, { [unowned self] in done(end(stretch, isDelivered: false)) })
       copyLive()
+      // The disk writes meanwhile, because the stream waits for it only for a limited time.
+      if self.live === live { commit(live, sync: true) }
     }
   }
-
-  /// How long a stretch waits for the last bytes of a stopped source.
-  private static let sourcePatience = Duration.seconds(1)
 
   private func endAwaited() {
     guard let (timer, action) = awaitedEnd.take() else { return }

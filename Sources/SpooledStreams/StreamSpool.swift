@@ -154,7 +154,8 @@ public final class StreamSpool: Sendable {
     }
   }
 
-  /// The stream of a stretch is over.
+  /// The stream of a stretch is over, and its source was stopped. If the source has bytes left, they are awaited for
+  /// ``SpoolSettings/sourcePatience``.
   ///
   /// - Parameters:
   ///   - isDelivered: whether the server has stored everything available, so that none of the stretch is kept.

@@ -20,10 +20,11 @@ final class SpoolDirectory: Sendable {
   /// - Parameter patience: how long a spool that was just dropped may still use the folder.
   func open(
     limit: UInt64 = 64 << 20, stream: String = "test", syncInterval: Duration = .milliseconds(10),
-    patience: Duration = .seconds(60)
+    patience: Duration = .seconds(60), sourcePatience: Duration? = nil
   ) throws -> StreamSpool {
     var settings = SpoolSettings(limit: limit)
     settings.syncInterval = syncInterval
+    if let sourcePatience { settings.sourcePatience = sourcePatience }
     let end = MonotonicInstant.now + patience
     while true {
       do {

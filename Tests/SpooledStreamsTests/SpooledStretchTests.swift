@@ -103,7 +103,7 @@ struct SpooledStretchTests {
     let directory = try SpoolDirectory()
     let counted = Lock<UInt64?>(nil)
     do {
-      let spool = try directory.open(limit: 1 << 20)
+      let spool = try directory.open(limit: 1 << 20, sourcePatience: .seconds(60))
       let buffer = try spool.begin(description: "", capacity: 64 << 10, overflow: .refuse)
       var ends = try buffer.ends()
       ends.producer.capture(1000)
