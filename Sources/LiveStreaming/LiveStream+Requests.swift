@@ -27,6 +27,21 @@ extension LiveStream {
     switch step {
     case .none: break
     case .end(let error): end(error ?? content.fault)
+    // Also during a suspension, because the rules have ended, and an order to stop needs the other ones.
+    case .fallBack(let reason, let method):
+      guard configuration.resumable == .auto else {
+        return end(
+          LiveStreamError(
+            .refused,
+            "the server does not support resumable uploads: \(reason). A plain upload continues without them",
+            remedy: .plainUpload))
+      }
+      handler(.upload(.notSupported(reason)))
+      resentBeforeFallBack = machine.resent
+      machine = Self.plainRules(configuration, isLive: live != nil, method: method, after: machine)
+      trustsTransport = machine.trustsTransport
+      writer?.endDigest()
+      perform(machine.start(content.supply, now: .now))
     case _ where isSuspended: heldStep = step
     case .request(let next): send(next)
     case .awaitBytes(let offset):
@@ -63,20 +78,6 @@ extension LiveStream {
       dropRequest()
       noteDiscarding()
       retryTimer = loop.schedule(after: finishLimit.map { min(delay, $0 / 8) } ?? delay) { [unowned self] in retry() }
-    case .fallBack(let reason, let method):
-      guard configuration.resumable == .auto else {
-        return end(
-          LiveStreamError(
-            .refused,
-            "the server does not support resumable uploads: \(reason). A plain upload continues without them",
-            remedy: .plainUpload))
-      }
-      handler(.upload(.notSupported(reason)))
-      resentBeforeFallBack = machine.resent
-      machine = Self.plainRules(configuration, isLive: live != nil, method: method, after: machine)
-      trustsTransport = machine.trustsTransport
-      writer?.endDigest()
-      perform(machine.start(content.supply, now: .now))
     }
   }
 

@@ -241,7 +241,8 @@ final class LiveStream: @unchecked Sendable {
     live?.finish()
     guard let limit, finishTimer == nil else { return }
     finishLimit = limit
-    awaitProgress(within: limit, since: .now)
+    awaitProgress(
+      within: limit, since: .now, beyond: machine.acknowledged, from: machine.base, of: machine.acknowledged)
     // The next attempt is due now, because a stream that finishes does not wait for the end of a pause.
     retryNow()
   }
@@ -255,17 +256,25 @@ final class LiveStream: @unchecked Sendable {
   /// Ends the stream if the server acknowledges nothing within `limit`. On a slow line, sending the buffered bytes may
   /// take longer than that.
   ///
-  /// - Parameter since: the time of the last progress. Progress is noticed at most an eighth of the limit later.
-  private func awaitProgress(within limit: Duration, since: MonotonicInstant) {
-    let acknowledged = machine.acknowledged
+  /// - Parameters:
+  ///   - since: the time of the last progress. Progress is noticed at most an eighth of the limit later.
+  ///   - last: the number of acknowledged bytes at that time.
+  ///   - base: where the upload resource of that time begins. Another one may have fewer bytes, and a return to the
+  ///     former one is no progress.
+  ///   - most: the largest number of acknowledged bytes at any time.
+  private func awaitProgress(
+    within limit: Duration, since: MonotonicInstant, beyond last: UInt64, from base: UInt64, of most: UInt64
+  ) {
     finishTimer = loop.schedule(at: min(.now + limit / 8, since + limit)) { [weak self] in
       guard let self else { return }
       if trustsTransport { checkTransport() }
-      let now = MonotonicInstant.now
-      if machine.acknowledged > acknowledged { return awaitProgress(within: limit, since: now) }
-      if now < since + limit {
-        replaceSilentRequest(within: limit, since: since)
-        return awaitProgress(within: limit, since: since)
+      let (now, acknowledged) = (MonotonicInstant.now, machine.acknowledged)
+      let isProgress = acknowledged > (machine.base == base ? last : most)
+      if isProgress || now < since + limit {
+        if !isProgress { replaceSilentRequest(within: limit, since: since) }
+        return awaitProgress(
+          within: limit, since: isProgress ? now : since, beyond: acknowledged, from: machine.base,
+          of: max(most, acknowledged))
       }
       perform(machine.stop(unfinished(after: limit)))
     }

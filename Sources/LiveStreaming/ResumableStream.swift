@@ -64,11 +64,11 @@ struct ResumableStream: StreamStateMachine {
   var base: UInt64 { upload.base }
   var confirmedSurplus: UInt64? { upload.confirmedSurplus }
   /// If no other upload resource has replaced it, the resumed one may still exist. The response that reported it as
-  /// gone may not be from the server.
+  /// gone may not be from the server. One that was replaced does not have the bytes that the other one stored.
   var resumeData: ResumeData? {
     if upload.isForgotten { return nil }
     if let url = upload.uploadURL { return resumeData(url: url) }
-    guard var data = resumed else { return nil }
+    guard var data = resumed, !upload.hasCreated else { return nil }
     // The shell has added the user and password of the request.
     data.upload = UploadRequest.withoutCredentials(data.upload)
     return data

@@ -109,6 +109,47 @@ struct LiveStreamerLifeTests {
   }
 
   @Test(
+    "a stream whose server turns out to be a plain one during a suspension can be cancelled, and sends nothing afterwards",
+    arguments: [true, false])
+  func fallsBackAtRest(isCancelled: Bool) throws {
+    let requests = try EventLog<String>()
+    let isSuspended = try EventCounter()
+    let server = try ScriptedServer { connection, _ in
+      let line = try connection.head().line
+      requests.append(line)
+      guard line.hasPrefix("OPTIONS") else {
+        _ = try connection.body()
+        return try connection.respond("200 OK")
+      }
+      guard waitUntilReadable(isSuspended.descriptor) else { return }
+      try connection.respond("405 Method Not Allowed", ["Allow: POST", "Connection: close"])
+    }
+    try withSession { session throws in
+      let events = try EventLog<LiveStreamEvent>()
+      var configuration = LiveStreamConfiguration(request: UploadRequest(url: server.url + "/take"))
+      configuration.resumable = .auto
+      let streamer = try LiveStreamer(PushedSource(), configuration: configuration, session: session)
+      streamer.start { events.append($0) }
+      _ = try requests.first("the question") { $0.hasPrefix("OPTIONS") }
+      streamer.suspend()
+      isSuspended.signal()
+      _ = try events.first("the fallback") { if case .upload(.notSupported) = $0 { true } else { false } }
+      if isCancelled { streamer.cancel() } else { streamer.finish() }
+      if !isCancelled { streamer.resume() }
+      let end = try events.first("the end") { if case .ended = $0 { true } else { false } }
+      guard case .ended(let summary) = end else { return }
+      #expect(summary.error?.kind == (isCancelled ? .cancelled : nil))
+      streamer.resume()
+      // A request of the cancelled stream would come before this one.
+      let other = try RunningStream(PushedSource(), session, server.url + "/other") { $0.resumable = .never }
+      other.streamer.finish()
+      #expect(try other.summary().error == nil)
+    }
+    let lines = ["OPTIONS /take HTTP/1.1"] + (isCancelled ? [] : ["POST /take HTTP/1.1"]) + ["POST /other HTTP/1.1"]
+    #expect(requests.all == lines)
+  }
+
+  @Test(
     "the finish timeout ends only a stream whose server does not, and the reason states whether there was a connection"
   )
   func finishWithin() throws {

@@ -367,6 +367,28 @@ struct ResumableStepsTests {
     }
   }
 
+  @Test("the upload of another process is not named any more once another one has replaced it")
+  func resumedReplaced() {
+    var steps = Steps(resuming: data())
+    steps.start()
+    func insistThatItIsGone() {
+      for _ in 0..<10 where steps.request?.method == "HEAD" {
+        steps.answer(404)
+        if steps.failure != nil { steps.retry() }
+      }
+      #expect(steps.request?.describesRepresentation == true, "\(steps.step)")
+    }
+    insistThatItIsGone()
+    #expect(steps.machine.resumeData?.upload == "http://host/uploads/7")
+    steps.answer(201, [("Location", Steps.upload)])
+    #expect(steps.machine.resumeData?.upload == Steps.upload)
+    steps.fail()
+    steps.retry()
+    expect(steps, "HEAD", Steps.upload, start: steps.request?.start ?? 0)
+    insistThatItIsGone()
+    #expect(steps.machine.resumeData == nil)
+  }
+
   @Test("another process's upload of another length is not continued")
   func otherLength() {
     var steps = Steps(isFile: true, resuming: data(length: 400))

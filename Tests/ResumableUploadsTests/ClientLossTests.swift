@@ -188,4 +188,27 @@ struct ClientLossTests {
     client.insist(404)
     #expect(client.next == "CREATE")
   }
+
+  @Test(
+    "bytes that were reported as lost are not sent after a creation has failed, although some are still kept",
+    arguments: [300, 350, 400, 450] as [UInt64])
+  func reportedOnce(oldest: UInt64) {
+    var client = ClientScript.created(500)
+    client.sendAll()
+    client.interim(["Upload-Offset": "100"])
+    client.lose()
+    client.supply = Supply(oldest: 300, head: 500, isFinished: false, restart: 400)
+    client.insist(404)
+    #expect(client.next == "CREATE" && client.machine.base == 400)
+    #expect(client.answer(503) == .wait)
+    client.goOn()
+    client.supply = Supply(oldest: oldest, head: 600, isFinished: false, restart: oldest + 50)
+    client.insist(404)
+    let next = oldest <= 400 ? 400 : oldest + 50
+    #expect(client.next == "CREATE" && client.machine.base == next, "\(client.next) \(client.machine.base)")
+    let gaps = client.machine.takeNotes().compactMap { note in
+      if case .gap(let start, let end, _) = note { start..<end } else { nil }
+    }
+    #expect(gaps == [100..<400] + (next > 400 ? [400..<next] : []))
+  }
 }

@@ -238,6 +238,8 @@ extension UploadClientStateMachine {
       case .unproven: max(base, supply.oldest)
       default: max(acknowledged, supply.oldest)
       }
+    // Bytes that were reported as lost before a creation failed are not sent, although some are still kept.
+    if configuration.length == nil { next = max(next, highWater.reported) }
     if supply.oldest > kept {
       // The missing bytes were discarded because the server had acknowledged them, not because the buffer was full. So
       // everything that is kept here follows.

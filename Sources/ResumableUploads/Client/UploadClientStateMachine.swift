@@ -137,6 +137,8 @@ package struct UploadClientStateMachine: Sendable {
   /// Whether the server has nothing left to continue: it has stored everything, has removed the upload, or has stored
   /// wrong bytes.
   package var isForgotten: Bool { resource.isForgotten }
+  /// Whether a server has created an upload resource for this process.
+  package var hasCreated: Bool { server.hasCreated }
 
   /// After this number of denials, HEAD's report that the upload is complete counts.
   static let maximumDenials = 3
