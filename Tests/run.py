@@ -64,28 +64,30 @@ def run(arguments):
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
             preexec_fn=default_signals, env={**os.environ, "SLUICE_TEST_FAILURES": thrown})
         details, sanitizer = 0, False
-        for line in process.stdout:
-            line = COLOR.sub("", line)
-            if is_late:
-                output.append(line)
-            else:
-                sys.stdout.write(line)
-                sys.stdout.flush()
-            if "WARNING: ThreadSanitizer" in line or sanitizer:
-                sanitizer = not line.startswith("SUMMARY: ThreadSanitizer")
-                lines.append(line)
-            elif re.search(r"^✘|recorded an issue|\bFatal error\b|^error: |Test run with 0 tests", line):
-                details = DETAILS if "recorded an issue" in line else 0
-                lines.append(line)
-            elif details and not re.match("[◇✔􀟈]|process ", line):
-                # The description of a value, or a comment.
-                details -= 1
-                lines.append(line)
-            else:
-                details = 0
+        try:
+            for line in process.stdout:
+                line = COLOR.sub("", line)
+                if is_late:
+                    output.append(line)
+                else:
+                    sys.stdout.write(line)
+                    sys.stdout.flush()
+                if "WARNING: ThreadSanitizer" in line or sanitizer:
+                    sanitizer = not line.startswith("SUMMARY: ThreadSanitizer")
+                    lines.append(line)
+                elif re.search(r"^✘|recorded an issue|\bFatal error\b|^error: |Test run with 0 tests", line):
+                    details = DETAILS if "recorded an issue" in line else 0
+                    lines.append(line)
+                elif details and not re.match("[◇✔􀟈]|process ", line):
+                    # The description of a value, or a comment.
+                    details -= 1
+                    lines.append(line)
+                else:
+                    details = 0
+        finally:
+            sys.stdout.write("".join(output))
+            sys.stdout.flush()
         status = process.wait()
-        sys.stdout.write("".join(output))
-        sys.stdout.flush()
         lines = last_failures(thrown) + ["\nWhat failed:\n"] + lines
         try:
             written = report if is_built else report.replace(".xml", "-swift-testing.xml")

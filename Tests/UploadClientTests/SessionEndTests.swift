@@ -65,6 +65,7 @@ struct SessionEndTests {
       func run(_ count: Int) throws {
         for _ in 0..<count {
           let session = try UploadSession()
+          try waitUntil("the thread has its name") { try threadCount() == 1 }
           session.loop.execute { session.close() }
           try waitUntil("the thread ends") { try threadCount() == 0 }
         }
