@@ -274,6 +274,41 @@ struct ResumableStreamTests {
     }
   }
 
+  @Test("if a server creates no upload until the buffer overflows, its only upload begins behind the discarded bytes")
+  func refusedOverflow() throws {
+    let isFull = Lock(true)
+    let server = try ResumableServer { request, connection in
+      guard request.method == "POST", isFull.withLock({ $0 }) else { return .proper }
+      try connection.respond("503 Service Unavailable")
+      return .answered
+    }
+    try withSession { session throws in
+      let source = try PushedSource()
+      let stream = try RunningStream(source, session, server) {
+        $0.buffer = .bytes(64 << 10)
+        $0.memory = .kept
+        $0.retention = 0
+        $0.retry.maximumCeiling = .milliseconds(50)
+      }
+      try source.push(patternBytes(pattern, 0, 220_000))
+      // A long refusal costs no more than a short one.
+      let before = server.of("POST").count
+      try server.wait(for: "POST", before + 12)
+      isFull.withLock { $0 = false }
+      stream.streamer.finish()
+      let summary = try stream.summary()
+      #expect(summary.error == nil && summary.gaps == 1 && summary.progress.outageCount == 1, "\(summary)")
+      let gap = try #require(stream.gaps().first)
+      #expect(gap.cause == .bufferFull && gap.offset == 0 && summary.progress.lost == gap.length)
+      // The least room of a buffer is an eighth of it.
+      #expect(gap.length <= 220_000 - (64 << 10) + (8 << 10))
+      let upload = server.upload(0)
+      #expect(server.uploads.count == 1 && upload.isComplete && upload.head?["Stream-Offset"] == "\(gap.length)")
+      #expect(upload.matches(pattern, from: Int(gap.length)) && Int(gap.length) + upload.bytes.count == 220_000)
+      #expect(summary.progress.captured == summary.progress.acknowledged + summary.progress.lost)
+    }
+  }
+
   @Test("if a server lost acknowledged bytes, this is reported, and the buffered bytes continue after the gap")
   func wentBack() throws {
     let server = try ResumableServer(.init(progress: 1000))

@@ -211,4 +211,60 @@ struct ClientLossTests {
     }
     #expect(gaps == [100..<400] + (next > 400 ? [400..<next] : []))
   }
+
+  @Test(
+    "a creation that is refused while the buffer overflows is repeated behind the lost bytes, and they are one loss")
+  func refusedOverflow() {
+    var client = ClientScript.live(500) { $0.streamID = "s" }
+    client.start()
+    for (oldest, restart) in [(300, 400), (310, 410), (350, 450), (700, 800)] as [(UInt64, UInt64)] {
+      #expect(client.answer(503) == .wait)
+      client.supply = Supply(oldest: oldest, head: oldest + 500, isFinished: false, restart: restart)
+      client.goOn()
+      // As many bytes are left out as may be overwritten while the answer is awaited.
+      #expect(client.next == "CREATE" && client.fields["Stream-Offset"] == "\(restart)")
+      #expect(client.machine.acknowledged == 0 && client.machine.releasable == 0)
+      #expect(client.machine.takeNotes().isEmpty)
+    }
+    client.answer(201, ["Stream-ID": "s"], location: Self.upload)
+    #expect(client.next == "PATCH 0" && client.machine.acknowledged == 800)
+    #expect(
+      client.machine.takeNotes() == [
+        .gap(from: 0, to: 800, isServersFault: false), .created(url: Self.upload, base: 800),
+      ])
+  }
+
+  @Test("a plain server is recognised after an overflow, and no loss was reported before")
+  func plainAfterOverflow() {
+    var client = ClientScript.live(500) { $0.discovers = true }
+    client.start()
+    client.perform(client.machine.questionIsUnanswered(client.supply))
+    #expect(client.answer(503) == .wait)
+    client.supply = Supply(oldest: 300, head: 500, isFinished: false, restart: 400)
+    client.goOn()
+    #expect(client.machine.base == 400)
+    client.answer(200)
+    #expect(client.next == "unsupported" && client.machine.acknowledged == 0, "\(client.next)")
+    #expect(client.machine.takeNotes().isEmpty)
+  }
+
+  @Test("a later part whose creation is refused begins behind the lost bytes, too")
+  func refusedPart() {
+    var client = ClientScript.live(500) { $0.streamID = "s" }
+    client.start()
+    client.answer(201, ["Stream-ID": "s", "Upload-Limit": "max-size=200"], location: Self.upload)
+    client.sendAll()
+    client.answer(204)
+    #expect(client.next == "CREATE" && client.machine.base == 200, "\(client.next)")
+    _ = client.machine.takeNotes()
+    #expect(client.answer(503) == .wait)
+    client.supply = Supply(oldest: 300, head: 600, isFinished: false, restart: 350)
+    client.goOn()
+    #expect(client.machine.base == 350 && client.machine.releasable == 200)
+    client.answer(201, ["Stream-ID": "s"], location: ClientScript.other)
+    #expect(
+      client.machine.takeNotes() == [
+        .gap(from: 200, to: 350, isServersFault: false), .created(url: ClientScript.other, base: 350),
+      ])
+  }
 }

@@ -158,7 +158,8 @@ import Testing
         client.lose()
       }
       client.answer(204, ["Upload-Limit": "min-size=0"])
-      #expect(client.fields["Stream-Offset"] == "\(start)")
+      // No upload resource begins before bytes that are not kept.
+      #expect(client.fields["Stream-Offset"] == "\(oldest < head ? max(start, oldest) : start)")
       client.answer(201, location: ClientScript.upload)
       for _ in 0..<6 where client.next != "completed" {
         if client.next == "CREATE" {

@@ -206,7 +206,7 @@ extension UploadClientStateMachine {
   private mutating func unsupported(_ reason: String, or failure: ClientFailure) -> Action {
     // The server has supported resumable uploads before, so something in front of it answers in its place.
     if hasAcknowledged { return state == .discovering ? wait(.discovery) : creationFailed() }
-    guard configuration.length != nil || max(base, acknowledged) == 0 else { return fail(failure) }
+    guard configuration.length != nil || acknowledged == 0 else { return fail(failure) }
     state = .ended
     return .unsupported(reason)
   }

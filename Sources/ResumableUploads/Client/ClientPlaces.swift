@@ -39,6 +39,7 @@ extension UploadClientStateMachine {
 
   /// The next upload begins at `place`. Nothing before it can be stored.
   private mutating func continueBehind(_ place: UInt64, _ supply: Supply) {
+    reportMissing()
     // The bytes before this upload are in earlier ones, even if only HEAD has reported them.
     let kept = max(highWater.reported, highWater.acknowledged, base)
     if place > kept {
@@ -48,13 +49,7 @@ extension UploadClientStateMachine {
       noteGap(from: discarded, to: place, pause: supply.pause, serversFaultBefore: place)
       highWater.report(kept..<place)
     }
-    parts.heldNotes = parts.heldNotes.map { note in
-      if case .newPart(let reason, let previous, _) = note {
-        .newPart(reason, previous: previous, from: place)
-      } else {
-        note
-      }
-    }
     base = place
+    moveHeldPart()
   }
 }

@@ -58,5 +58,9 @@ extension UploadClientStateMachine {
     var former: [UploadClientStateMachine] = []
     /// The notes about leaving it, which are reported once another one exists.
     var heldNotes: [ClientNote] = []
+    /// The offset up to which earlier upload resources have the stream, or its loss was reported.
+    var kept: UInt64 = 0
+    /// The bytes before the upload resource that is being created, which were discarded here while none could be created.
+    var missing: Missing?
   }
 }

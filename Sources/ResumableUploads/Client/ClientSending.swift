@@ -30,12 +30,14 @@ extension UploadClientStateMachine {
   }
 
   mutating func create(_ supply: Supply) -> Action {
+    skipMissing(supply)
     if let failure = exceededLimit { return fail(failure) }
     state = .creating
     resource = Resource(offset: base)
     // Another process's bytes are in another upload resource.
     if sent == .max { sent = base }
-    acknowledged = base
+    // Skipped bytes do not count as acknowledged while they may still be needed, for example by a plain upload.
+    acknowledged = parts.missing?.range.lowerBound ?? base
     var request = request(.creation, content: isOptimistic ? .bytes(from: base, maximum: nil) : .empty)
     request.creationMethod = server.creationMethod
     server.version.setCompleteness(isOptimistic, &request.fields)
@@ -253,6 +255,7 @@ extension UploadClientStateMachine {
     // Report the end of the old upload resource only once there is a new one.
     if parts.former.isEmpty { self.notes += notes } else { parts.heldNotes = notes }
     base = next
+    (parts.kept, parts.missing) = (max(kept, next), nil)
     // If this upload resource also seems to be gone, its offset is requested once more.
     patience.missing = 0
     return create(supply)
@@ -263,12 +266,7 @@ extension UploadClientStateMachine {
   /// - Parameter limit: the server has lost or refused the bytes before this offset. Those after it were discarded here
   ///   before it had them.
   mutating func noteGap(from start: UInt64, to end: UInt64, pause: Range<UInt64>?, serversFaultBefore limit: UInt64) {
-    let pause = (pause ?? end..<end).clamped(to: start..<end)
-    for (start, end) in [(start, pause.lowerBound), (pause.upperBound, end)] where start < end {
-      let limit = min(max(limit, start), end)
-      if start < limit { notes.append(.gap(from: start, to: limit, isServersFault: true)) }
-      if limit < end { notes.append(.gap(from: limit, to: end, isServersFault: false)) }
-    }
+    notes += Self.gaps(from: start, to: end, pause: pause, serversFaultBefore: limit)
   }
 
   /// What to do when the answer to a creation is lost.

@@ -28,7 +28,10 @@ extension UploadClientStateMachine {
 
   /// A response has named the upload resource's URL.
   mutating func take(location: String) {
-    if resource.url == nil { notes += parts.heldNotes + [.created(url: location, base: base)] }
+    if resource.url == nil {
+      reportMissing()
+      notes += parts.heldNotes + [.created(url: location, base: base)]
+    }
     parts.heldNotes = []
     resource.url = location
     (server.hasCreated, patience.placeRefusals) = (true, 0)
