@@ -48,6 +48,8 @@ package final class DiskSync: Sendable {
     case none
     /// All that can be opened. The sync of another one succeeds, and its mark then counts fewer bytes than it could.
     case possible
+    /// The same, but a shortage of descriptors or memory is an error, because the sync succeeds later.
+    case exceptInaccessible
     /// All. A sync fails if a file cannot be marked.
     case all
   }
@@ -328,7 +330,13 @@ package final class DiskSync: Sendable {
           if isKnown == nil { throw SystemError(operation: operation, code: EIO) }
         } catch {
           if case .named = file, error.isMissing { continue }
-          if isOpen || marking == .all { requests[index].error = error }
+          let isRequired =
+            switch marking {
+            case .none, .possible: false
+            case .exceptInaccessible: error.isShortage
+            case .all: true
+            }
+          if isOpen || isRequired { requests[index].error = error }
         }
       }
     }

@@ -154,11 +154,7 @@ extension UploadResource {
   /// Syncs the bytes kept so far, without anyone waiting for it.
   func synchronizeInBackground(_ completion: @escaping () -> Void) {
     isSyncDue = false
-    guard ledger.state.phase == .incomplete else {
-      // The file of an upload that has ended may stay, with bytes that were acknowledged.
-      guard case .inactive = ledger.state.phase else { return completion() }
-      return content.synchronize(ledger) { _, _ in completion() }
-    }
+    guard ledger.state.phase == .incomplete else { return completion() }
     synchronize { [self] error in
       if error == nil, ledger.state.transfer == nil { becameClean() }
       // The sync may have failed for lack of a descriptor for the record, so the next round tries again. Bytes that the

@@ -55,6 +55,8 @@ extension UploadResource {
     var event = content.event(kind, ledger.request)
     (event.peer, event.offset, event.reason) = (peer, ledger.state.offset, reason ?? cause.description)
     noteOwnOffset()
+    // Its file may stay, with bytes that were acknowledged. Nobody syncs it later.
+    if isSyncDue { content.synchronize(ledger) { _, _ in } }
     removal = RecordingRemoval(waiting: [completion])
     let remains = content.abandon(
       ledger.request, for: self, cause.description, end: { ledger.mayHoldRecording ? recordingEnd(cause) : nil },

@@ -20,7 +20,12 @@ extension UploadResource {
     guard ledger.state.phase == .incomplete, ledger.state.transfer == nil, content.isOpen else { return }
     // Without the handler, these bytes would count.
     if isDropDue, dropUncounted() != nil { return rest() }
-    guard resources.durability != .none, ledger.state.durable < ledger.state.offset else { return leaveHandler() }
+    guard resources.durability != .none else { return leaveHandler() }
+    guard ledger.state.durable < ledger.state.offset else {
+      // All bytes were synced while their request was under way.
+      becameClean()
+      return leaveHandler()
+    }
     synchronize { [self] error in
       // If another request has begun and ended meanwhile, the handler is abandoned after that request.
       guard ledger.state.phase == .incomplete, ledger.state.transfer == nil, content.isOpen, parkTimer == nil else {
@@ -57,7 +62,7 @@ extension UploadResource {
       completion()
     }
     if isDropDue { _ = dropUncounted() }
-    guard isUnfinished, ledger.isUnsynced else { return isSyncDue ? synchronizeInBackground(saved) : saved() }
+    guard isUnfinished, ledger.isUnsynced else { return saved() }
     let refusalCount = refusals.count
     synchronizeAll { [self] error in
       if error == nil {

@@ -148,14 +148,14 @@ extension FileStore {
   package func synchronize(_ name: StreamName, on loop: EventLoop, _ completion: @escaping (SystemError?) -> Void) {
     // Only the loop's thread uses it. The worker merely passes it back.
     nonisolated(unsafe) let completion = completion
-    // If the stream's file is unknown, the disk is still asked to sync. With `always`, and for a collector, it must
-    // also be marked.
+    // If the stream's file is unknown, the disk is still asked to sync. But after a shortage, the file can be marked
+    // later.
     var (file, growing) = (DiskSync.File.unknown, name)
     do throws(SystemError) {
       growing = name.lastRecording(try parts.lines(of: name.base))
       file = .named(growing.partial, in: directory)
     } catch {
-      if durability == .always && error.isShortage || isCollected {
+      if durability == .always || isCollected, error.isShortage {
         return loop.execute { [error] in completion(error) }
       }
     }

@@ -100,9 +100,14 @@ package final class FileStore: Sendable {
     owners = StreamOwners(in: directory, files)
     recordings = CompleteRecordings(in: directory)
     parts = StreamParts(in: directory, files)
-    disk = DiskSync(
-      directory: directory, worker: worker, files: files, boot: boot,
-      marking: durability == .none ? .none : durability == .always || isCollected ? .all : .possible)
+    let marking: DiskSync.Marking =
+      switch durability {
+      case .none: .none
+      // Otherwise, a stream whose file cannot be opened would stop all checkpoints of a collector.
+      case .interval: isCollected ? .exceptInaccessible : .possible
+      case .always: .all
+      }
+    disk = DiskSync(directory: directory, worker: worker, files: files, boot: boot, marking: marking)
     accounts = usage.limitsBytes ? StreamAccounts(usage, in: directory) : nil
     do throws(SystemError) { try countStored() } catch { throw .unreadable(reason: error.description) }
   }

@@ -155,7 +155,7 @@ extension StreamStoreHandler: KeepingRequestHandler {
       let waits = isEnding { [self] in completion(keptCount, endError) }
       guard !waits else { return }
       // Another request may have taken over the stream, before the bytes of this one were synced.
-      guard let name else { return completion(keptCount, nil) }
+      guard let name, keptCount > 0 else { return completion(keptCount, nil) }
       let count = keptCount
       return registry.store.synchronize(name, on: registry.loop) { completion(count, $0) }
     }

@@ -229,6 +229,46 @@ struct SyncedMarkTests {
     test.stop()
   }
 
+  @Test("an upload survives a power failure if all of it was synced, even while its last request was under way")
+  func syncedDuringRequest() throws {
+    let test = try TestServer(in: TemporaryDirectory()) {
+      ($0.durability, $0.bootIdentifier, $0.uploads.parkDelay) = (.interval, "0", .milliseconds(1))
+    }
+    let location = try test.create("/t.txt", ["Stream-ID: a", "Stream-Offset: 0"])
+    let client = try test.connect()
+    try client.patch(location, at: 0, chunked: true)
+    try client.sendChunk("abc")
+    try waitUntil("the bytes are synced") {
+      (try? mark(test.directory, "t-a.part")) == SyncedMark(boot: "0", size: 3)
+    }
+    client.disconnect()
+    let record = ".uploads/\(location.split(separator: "/").last ?? "").upload"
+    try waitUntil("the record states it") { try !test.directory.text(record).contains("Unsynced") }
+    let next = try server(.interval, in: try test.directory.copyOfKilled(), boot: "1")
+    let answer = try next.connect().head(location)
+    #expect(answer["upload-offset"] == "3", "\(answer)")
+  }
+
+  @Test(
+    "the bytes of an upload that ends within a second of its last ones are not removed after a stop and another boot")
+  func endedBeforeSync() throws {
+    let directory = TemporaryDirectory()
+    let test = try server(.interval, in: directory, boot: "0")
+    let location = try test.create("/t.txt", ["Stream-ID: a", "Stream-Offset: 0", "Upload-Length: 5"])
+    try test.append(location, at: 0, "abc")
+    let client = try test.connect()
+    try client.patch(location, at: 3, body: "more than that")
+    let refused = try client.final().answer
+    #expect(refused.status >= 400, "\(refused)")
+    client.disconnect()
+    let length = try directory.contents("t-a.part").count
+    #expect(length >= 3)
+    test.stop()
+    let next = try store(directory, .interval, boot: "1")
+    #expect(
+      try next.growth(of: StreamName(path: "/t.txt", streamID: "a", mediaType: "text/plain"))?.length == UInt64(length))
+  }
+
   @Test(
     "with always, an upload whose acknowledged bytes are missing after a kill cannot be continued",
     arguments: [Place.stream, .body])
