@@ -1,8 +1,8 @@
 // What the client does if bytes are discarded here while no server creates an upload resource for them.
 //
 // An upload resource that begins before them would stay empty, and would count as unfinished at the server. So the next
-// creation begins behind them. Nothing is reported as lost before that upload resource exists: until then, the server may
-// turn out to be a plain one, and a long refusal is one loss.
+// creation begins behind them. Nothing is reported as lost before that upload resource exists: until then, the server
+// may turn out to be a plain one, and a long refusal is one loss.
 
 extension UploadClientStateMachine {
   /// A loss that is reported once an upload resource behind it exists.
