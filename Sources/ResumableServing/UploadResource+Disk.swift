@@ -151,6 +151,15 @@ extension UploadResource {
     resources.intervalSync.add(self)
   }
 
+  /// Syncs the bytes of an upload that ends.
+  func synchronizeLast() {
+    isLastSyncOpen = true
+    content.synchronize(ledger) { [self] _, _ in
+      isLastSyncOpen = false
+      lastSyncEnded.take()?()
+    }
+  }
+
   /// Syncs the bytes kept so far, without anyone waiting for it.
   func synchronizeInBackground(_ completion: @escaping () -> Void) {
     isSyncDue = false

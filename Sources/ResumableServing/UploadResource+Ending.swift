@@ -56,7 +56,7 @@ extension UploadResource {
     (event.peer, event.offset, event.reason) = (peer, ledger.state.offset, reason ?? cause.description)
     noteOwnOffset()
     // Its file may stay, with bytes that were acknowledged. Nobody syncs it later.
-    if isSyncDue { content.synchronize(ledger) { _, _ in } }
+    if isSyncDue { synchronizeLast() }
     removal = RecordingRemoval(waiting: [completion])
     let remains = content.abandon(
       ledger.request, for: self, cause.description, end: { ledger.mayHoldRecording ? recordingEnd(cause) : nil },

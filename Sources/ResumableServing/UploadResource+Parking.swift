@@ -62,7 +62,10 @@ extension UploadResource {
       completion()
     }
     if isDropDue { _ = dropUncounted() }
-    guard isUnfinished, ledger.isUnsynced else { return saved() }
+    guard isUnfinished, ledger.isUnsynced else {
+      if isLastSyncOpen { lastSyncEnded = saved } else { saved() }
+      return
+    }
     let refusalCount = refusals.count
     synchronizeAll { [self] error in
       if error == nil {

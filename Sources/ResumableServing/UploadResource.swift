@@ -44,6 +44,10 @@ final class UploadResource {
   var removal: RecordingRemoval?
   /// Whether the next round of syncs includes this upload.
   var isSyncDue = false
+  /// Whether the last bytes of an upload that has ended are being synced.
+  var isLastSyncOpen = false
+  /// Called when they are.
+  var lastSyncEnded: (() -> Void)?
   /// When the handler is abandoned. Nil if that is not planned.
   var parkTimer: EventLoop.Timer?
   private var age: UploadAge
