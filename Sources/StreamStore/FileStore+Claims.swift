@@ -62,7 +62,7 @@ extension FileStore {
     let size = UInt64(max(0, status.st_size))
     // The line about a recording whose bytes are not trusted states that it has none.
     if line.end == line.start, try !exists(line.file), try readGaps(name, length: 0).isDistrusted {
-      if size >= line.headerLength + line.count { return true }
+      if size >= line.headerLength.addingSaturated(line.count) { return true }
       // A power failure may have shortened the file, but it has kept the mark.
       if try hasMark(name.partial) { return true }
     }
