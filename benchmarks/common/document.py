@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -20,7 +21,7 @@ class Document:
         """Replaces the section with the heading `title` by `body` and the description of the machine, `about`."""
         text = self.path.read_text() if self.path.exists() else "# Benchmarks\n"
         known = "; ".join(f"{name} {value}" for name, value in about.items() if value)
-        section = f"## {title}\n\n{body}\n\nMeasured on: {known}.\n"
+        section = f"## {title}\n\n{body}\n\n" + wrapped(f"Measured on: {known}.") + "\n"
         pattern = re.compile(rf"^## {re.escape(title)}\n.*?(?=^## |\Z)", re.MULTILINE | re.DOTALL)
         if pattern.search(text):
             text = pattern.sub(lambda _: section + "\n", text)
@@ -36,3 +37,8 @@ class Document:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{file}.svg").write_bytes(svg)
         return f"![{description}]({folder.name}/{file}.svg)"
+
+
+def wrapped(text: str) -> str:
+    """Lines of at most 120 columns, as everywhere in the documents."""
+    return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)

@@ -11,12 +11,11 @@ import argparse
 import contextlib
 import json
 import sys
-import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from benchmarks.common.document import Document
+from benchmarks.common.document import Document, wrapped
 from benchmarks.common.harness import BenchmarkError, end_on_signals
 from benchmarks.common.machine import machine
 from benchmarks.common.plots import Plot
@@ -56,14 +55,9 @@ class Section:
     def markdown(self, pictures: Sequence[str]) -> str:
         """`pictures` are lines that show the plots."""
         remarks = "; ".join(remark.removesuffix(".") for remark in self.remarks if remark)
-        note, remarks = _wrapped(self.note), _wrapped(remarks and f"{remarks}.")
+        note, remarks = wrapped(self.note), wrapped(remarks and f"{remarks}.")
         paragraphs = (note, *(table.markdown() for table in self.measured()), remarks, *pictures)
         return "\n\n".join(paragraph for paragraph in paragraphs if paragraph)
-
-
-def _wrapped(text: str) -> str:
-    """Lines of at most 120 columns, as in the document."""
-    return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)
 
 
 class Report:
