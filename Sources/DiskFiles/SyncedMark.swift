@@ -15,7 +15,7 @@ internal import Glibc
 /// no bytes before its first byte.
 package struct SyncedMark: Equatable, Sendable {
   /// A boot identifier and a number of 64 bits need less than the maximum length.
-  private static let attribute = FileAttribute("user.sluice.synced", maximumLength: 128)
+  fileprivate static let attribute = FileAttribute("user.sluice.synced", maximumLength: 128)
   /// How often files were shortened. Held while a file is shortened, and while its mark is replaced or removed.
   fileprivate static let truncations = Lock<UInt64>(0)
 
@@ -96,7 +96,10 @@ package struct SyncedMark: Equatable, Sendable {
   }
 
   /// Removes the mark of an open file, if there is one.
-  package static func remove(_ descriptor: Int32) throws(SystemError) { try attribute.remove(from: descriptor) }
+  package static func remove(_ descriptor: Int32) throws(SystemError) {
+    // Whoever shortens the file at the moment would write the mark again.
+    try truncations.withLock { (_) throws(SystemError) in try attribute.remove(from: descriptor) }
+  }
 }
 
 extension OpenFile {
@@ -123,7 +126,7 @@ extension OpenFile {
         try retryingInterrupts("ftruncate") { ftruncate(descriptor, off_t(rest)) }
       }
       if !keepsMark {
-        try SyncedMark.remove(descriptor)
+        try SyncedMark.attribute.remove(from: descriptor)
       } else if mark.boot != boot {
         try SyncedMark(boot: boot, size: rest).set(descriptor)
       }
@@ -170,6 +173,6 @@ extension OpenFile {
   package func removeSyncedMark() throws(SystemError) {
     let descriptor = try acquire()
     defer { release() }
-    try SyncedMark.truncations.withLock { (_) throws(SystemError) in try SyncedMark.remove(descriptor) }
+    try SyncedMark.remove(descriptor)
   }
 }

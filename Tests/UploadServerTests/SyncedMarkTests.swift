@@ -477,6 +477,23 @@ struct SyncedMarkTests {
     #expect(try mark(directory, "body") == SyncedMark(boot: "0", size: 4))
   }
 
+  @Test("a mark that is removed while its file is shortened does not come back")
+  func removedMeanwhile() throws {
+    let directory = TemporaryDirectory()
+    try directory.write("a", [])
+    let parent = open(directory.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+    defer { close(parent) }
+    let (files, flags) = (OpenFiles(), O_RDWR | O_APPEND)
+    let (descriptor, status) = try files.openWithStatus("a", in: parent, flags)
+    let file = OpenFile(descriptor, "a", in: parent, flags, status, files)
+    for attempt in 0..<2000 {
+      try SyncedMark(boot: "0", size: 10).set(descriptor)
+      // A removal that comes first leaves no mark that could be lowered.
+      try concurrently({ try? file.truncate(to: 5, "ftruncate") }, { try? SyncedMark.remove(descriptor) })
+      try #require(try SyncedMark.of(descriptor) == nil, "attempt \(attempt)")
+    }
+  }
+
   @Test("a file that the kernel cannot write to the device by itself gets no mark, and this is no error")
   func withoutRangeSync() throws {
     // Some file systems have no sync_file_range(2), and pipes have none either.
