@@ -355,6 +355,8 @@ extension UploadResource {
   func release() {
     noteOwnOffset()
     content.release()
+    // It is not parked any more. Even if all bytes are synced, only a round of syncs lets the record state it.
+    if isUnfinished, ledger.isUnsynced, ledger.state.offset > 0 { syncSoon() }
   }
 
   /// The server has ended. Breaks the reference cycle between an upload and its handler. Bytes on the disk stay.

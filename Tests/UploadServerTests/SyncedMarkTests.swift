@@ -269,6 +269,29 @@ struct SyncedMarkTests {
       try next.growth(of: StreamName(path: "/t.txt", streamID: "a", mediaType: "text/plain"))?.length == UInt64(length))
   }
 
+  @Test("an upload survives a power failure if all of it was synced before another one has taken its stream over")
+  func syncedBeforeTakeover() throws {
+    let test = try server(.interval, in: TemporaryDirectory(), boot: "0")
+    let location = try test.create("/t.txt", ["Stream-ID: a"])
+    let client = try test.connect()
+    try client.patch(location, at: 0, chunked: true)
+    try client.sendChunk("abc")
+    try waitUntil("the bytes are synced") {
+      (try? mark(test.directory, "t-a.part")) == SyncedMark(boot: "0", size: 3)
+    }
+    let other = try test.create("/t.txt", ["Stream-ID: a", "Stream-Offset: 3"])
+    let next = try test.connect()
+    try next.patch(other, at: 0, chunked: true)
+    try next.awaitProgress(0)
+    let record = ".uploads/\(location.split(separator: "/").last ?? "").upload"
+    try waitUntil("the record states it") { try !test.directory.text(record).contains("Unsynced") }
+    let copy = try test.directory.copyOfKilled()
+    test.stop()
+    let later = try server(.interval, in: copy, boot: "1")
+    let answer = try later.connect().head(location)
+    #expect(answer["upload-offset"] == "3", "\(answer)")
+  }
+
   @Test(
     "with always, an upload whose acknowledged bytes are missing after a kill cannot be continued",
     arguments: [Place.stream, .body])
