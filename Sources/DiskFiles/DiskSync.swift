@@ -46,9 +46,11 @@ package final class DiskSync: Sendable {
   /// Which growing files get a ``SyncedMark``.
   package enum Marking: Sendable {
     case none
-    /// All that can be opened. The sync of another one succeeds, and its mark then counts fewer bytes than it could.
+    /// All that can be opened. The bytes of another one are synced as well, but its mark counts fewer bytes than it has.
+    /// So its sync ends with an error as after a shortage, and is to be repeated.
     case possible
-    /// The same, but a shortage of descriptors or memory is an error, because the sync succeeds later.
+    /// All that can be opened. A shortage of descriptors or memory is an error, because the sync succeeds later. The
+    /// sync of a file that cannot be opened for another reason succeeds, and its mark counts fewer bytes than it has.
     case exceptInaccessible
     /// All. A sync fails if a file cannot be marked.
     case all
@@ -65,6 +67,8 @@ package final class DiskSync: Sendable {
     let stepFailed: (@Sendable () -> Void)?
     let completion: @Sendable (SystemError?) -> Void
     var error: SystemError?
+    /// Why a growing file has no mark for its synced bytes; nil if it has one.
+    var unmarked: SystemError?
     var isOver = false
   }
 
@@ -129,7 +133,7 @@ package final class DiskSync: Sendable {
       syncTouched(&requests)
       for index in requests.indices {
         guard requests[index].error == nil, let step = requests[index].steps.popFirst() else {
-          requests[index].completion(requests[index].error)
+          requests[index].completion(requests[index].error ?? requests[index].unmarked)
           requests[index].isOver = true
           continue
         }
@@ -314,14 +318,15 @@ package final class DiskSync: Sendable {
   }
 
   /// Calls `body` with the descriptor of each growing file that gets a mark. A request whose file has an error ends
-  /// with that.
+  /// with that, or its bytes are synced without a new mark.
   private func forEachMarked(_ requests: inout [Request], _ body: (Int32) throws(SystemError) -> Void) {
     for index in requests.indices where requests[index].touched.areMarked && requests[index].error == nil {
-      let (operation, waits) = (requests[index].operation, requests[index].growth == .continuesElsewhere)
+      let (operation, growth) = (requests[index].operation, requests[index].growth)
+      requests[index].unmarked = nil
       for file in requests[index].touched.files {
         var isOpen = false
         do throws(SystemError) {
-          let isKnown: Void? = try withDescriptor(of: file, operation, waits: waits) {
+          let isKnown: Void? = try withDescriptor(of: file, operation, waits: growth == .continuesElsewhere) {
             descriptor throws(SystemError) in
             isOpen = true
             do throws(SystemError) { try body(descriptor) } catch { throw Self.refused(error) }
@@ -336,7 +341,11 @@ package final class DiskSync: Sendable {
             case .exceptInaccessible: error.isShortage
             case .all: true
             }
-          if isOpen || isRequired { requests[index].error = error }
+          if isOpen || isRequired {
+            requests[index].error = error
+          } else if marking == .possible, growth == .continues {
+            requests[index].unmarked = Self.postponed(error)
+          }
         }
       }
     }
@@ -351,6 +360,12 @@ package final class DiskSync: Sendable {
         }
       }
     }
+  }
+
+  /// The error of a sync after which a mark counts fewer bytes than are synced. It does not concern the bytes, and the
+  /// sync is to be repeated.
+  private static func postponed(_ error: SystemError) -> SystemError {
+    error.isShortage || error.isForeignChange ? error : SystemError(operation: "\(error)", code: EAGAIN)
   }
 
   /// An error of the disk itself. After a shortage, everything on its file system is synced instead.

@@ -292,6 +292,38 @@ struct SyncedMarkTests {
     #expect(answer["upload-offset"] == "3", "\(answer)")
   }
 
+  @Test("with interval, an upload whose file cannot be opened for a sync counts as unsynced until it is marked")
+  func notOpenedByServer() async {
+    await #expect(processExitsWith: .success) {
+      for code in [EMFILE, EACCES] {
+        let directory = TemporaryDirectory()
+        let test = try TestServer(in: directory) { ($0.durability, $0.threads) = (.interval, 1) }
+        let location = try test.create("/t.txt", ["Stream-ID: a"])
+        let client = try test.connect()
+        try client.patch(location, at: 0, chunked: true)
+        try client.sendChunk("abc")
+        try client.awaitProgress(3)
+        // The other upload takes over the open file, so the next sync of the first one opens it again.
+        let other = try test.create("/t.txt", ["Stream-ID: a", "Stream-Offset: 3"])
+        let next = try test.connect()
+        try next.patch(other, at: 0, chunked: true)
+        try next.awaitProgress(0)
+        open_gate_fail(code, "/t-a.part")
+        // One round opens it at most a few times.
+        try waitUntil("\(code): it is synced again and again") { open_gate_failures() > 8 }
+        let record = ".uploads/\(location.split(separator: "/").last ?? "").upload"
+        try require(try directory.text(record).contains("Unsynced"), "\(code): the record states that all is synced")
+        open_gate_fail(0, "")
+        try waitUntil("\(code): the record states it at last") { try !directory.text(record).contains("Unsynced") }
+        let file = open("\(directory.path)/t-a.part", O_RDONLY | O_CLOEXEC)
+        defer { close(file) }
+        let mark = try SyncedMark.of(file)
+        try require(mark?.size == 3, "\(code): \(String(describing: mark))")
+        test.stop()
+      }
+    }
+  }
+
   @Test(
     "with always, an upload whose acknowledged bytes are missing after a kill cannot be continued",
     arguments: [Place.stream, .body])
