@@ -295,6 +295,16 @@ package final class DiskSync: Sendable {
     try file.withoutUnsynced(length, boot: boot, keepsMark: marking != .none)
   }
 
+  /// Whether a growing file has a mark of this boot that counts fewer bytes than it has.
+  ///
+  /// - Parameter length: the file's length in bytes.
+  package func hasUnmarked(_ file: OpenFile, length: UInt64) throws(SystemError) -> Bool {
+    guard marking != .none else { return false }
+    let descriptor = try file.acquire()
+    defer { file.release() }
+    return try SyncedMark.of(descriptor).map { $0.boot == boot && $0.size < length } ?? false
+  }
+
   /// Marks all bytes of a growing file after the sync at its end. If the file cannot be completed, it grows again.
   package func markEnded(_ file: OpenFile, length: UInt64) {
     guard marking != .none else { return }

@@ -8,9 +8,13 @@ internal import EventLoops
 /// become longer instead of queueing.
 final class IntervalSync {
   private static let interval = Duration.seconds(1)
+  /// How many uploads of an earlier server one round includes at most, because requests wait until it has begun.
+  private static let leftCount = 100
 
   private let loop: EventLoop
   private var waiting: [UploadResource] = []
+  /// Uploads of an earlier server that are added to the next rounds.
+  private var left: [UploadResource] = []
   private var timer: EventLoop.Timer?
   /// How many syncs of the present round are under way.
   private var open = 0
@@ -22,9 +26,18 @@ final class IntervalSync {
     arm()
   }
 
+  /// Adds an upload that an earlier server has left with bytes that it may not have synced.
+  func addLeft(_ resource: UploadResource) {
+    left.append(resource)
+    arm()
+  }
+
   private func arm() {
-    guard timer == nil, open == 0, !waiting.isEmpty else { return }
+    guard timer == nil, open == 0, !waiting.isEmpty || !left.isEmpty else { return }
     timer = loop.schedule(after: Self.interval) { [unowned self] in
+      // Each adds itself, unless its client has returned and it waits already.
+      for resource in left.suffix(Self.leftCount) { resource.syncSoon() }
+      left.removeLast(min(Self.leftCount, left.count))
       timer = nil
       begin()
     }
@@ -46,6 +59,6 @@ final class IntervalSync {
   func cancel() {
     if let timer { loop.cancel(timer) }
     timer = nil
-    waiting = []
+    (waiting, left) = ([], [])
   }
 }

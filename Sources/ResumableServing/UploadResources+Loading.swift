@@ -149,6 +149,8 @@ extension UploadResources {
       unfinishedCount += 1
       resource.share = usage.add(resource.owner)
       resource.countRestored()
+      // The earlier server was killed. If no client returns, nothing else lets the record state that all is synced.
+      if durability == .interval, resource.ledger.isUnsynced { intervalSync.addLeft(resource) }
     } else if !resource.reportsLoss() {
       keepFinished(resource, bytes: stored.size)
     }

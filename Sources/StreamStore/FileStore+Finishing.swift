@@ -135,7 +135,7 @@ extension FileStore {
     let unsynced = stream.isNameSynced ? nil : directory
     let (name, file) = (stream.name, stream.stored)
     disk.sync(.open(file), "fdatasync of a stream", in: unsynced, growth: .continues) { [self] error in
-      let error = refusals.result(error, of: name)
+      let error = result(error, of: name)
       loop.execute {
         // It may continue in another file by now.
         if error == nil, carried.stream.stored === file { carried.stream.isNameSynced = true }
@@ -160,9 +160,16 @@ extension FileStore {
       }
     }
     disk.sync(file, "fdatasync \(name.partial)", in: directory, growth: .continues) { [self, growing] error in
-      let error = refusals.result(error, of: growing)
+      let error = result(error, of: growing)
       loop.execute { completion(error) }
     }
+  }
+
+  /// The result of a sync of a growing recording. If it has no mark for its bytes, its upload may end before the next
+  /// sync.
+  private func result(_ error: SystemError?, of name: StreamName) -> SystemError? {
+    if error?.isShortage == true { markLater(name) }
+    return refusals.result(error, of: name)
   }
 
   /// Why the disk refused to sync a recording of the stream; nil if it did not.

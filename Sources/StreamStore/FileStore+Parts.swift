@@ -415,8 +415,9 @@ extension FileStore {
     return failure
   }
 
-  /// Passes the name of each unfinished recording, and the seconds since its last write, to `found`. The duration
-  /// depends on the size of the directory, so it requires a separate thread.
+  /// Passes the name of each unfinished recording, and the seconds since its last write, to `found`. The worker syncs
+  /// those that a killed server has not synced. The duration depends on the size of the directory, so it requires a
+  /// separate thread.
   ///
   /// It can be repeated at any time, but with the store of a collector, only before a stream is opened. What is being
   /// finished since the last time is not finished twice.
@@ -442,10 +443,12 @@ extension FileStore {
         let error = attempt { () throws(SystemError) in
           guard let (name, written) = try unfinished(file) else { return }
           found(name, now.subtractingReportingOverflow(written).partialValue)
+          markLater(name)
         }
         if let name, let error, unreadable(name, error) { continue }
         failure = failure ?? error
       }
+      markUnmarked()
     }
     if let failure { throw failure }
   }

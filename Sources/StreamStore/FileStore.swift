@@ -46,6 +46,8 @@ package final class FileStore: Sendable {
   /// Held while the log of a stream is corrected after a power failure.
   let tornLock = Lock(())
   let refusals = SyncRefusals()
+  /// The growing files that may have bytes after their marks: ``markUnmarked()``.
+  let unmarked = Lock<Set<String>>([])
   /// Recordings that the disk could not finish. They have their names, and wait for another attempt.
   let unfinished = Lock(UnfinishedRecordings())
   /// Receives the errors of these recordings: ``reportUnfinished(to:)``.

@@ -124,10 +124,11 @@ final class SharedStorage: Sendable {
   /// - Parameter emit: called with each removal, on a separate thread.
   func beginRetention(_ emit: @escaping @Sendable (ServerEvent) -> Void) { files?.beginRetention(emit) }
 
-  /// Completes writes that the disk has refused, lists the directory again if that has failed, and searches for
-  /// recordings that need not be kept any more. Any thread.
+  /// Completes writes that the disk has refused, marks growing files that could not be opened before, lists the
+  /// directory again if that has failed, and searches for recordings that need not be kept any more. Any thread.
   func maintain() {
     files?.finishUnfinished()
+    files?.markUnmarked()
     files?.listAgain()
     files?.applyRetention()
   }

@@ -292,6 +292,26 @@ struct SyncedMarkTests {
     #expect(answer["upload-offset"] == "3", "\(answer)")
   }
 
+  @Test(
+    "an upload whose server was killed soon after its last byte survives a later power failure, without a client",
+    arguments: [Place.stream, .body])
+  func killedBeforeSync(_ place: Place) throws {
+    let first = try server(.interval, in: TemporaryDirectory(), boot: "0")
+    let location = try first.create(place.path, ["Stream-ID: a"])
+    try first.append(location, at: 0, "abc")
+    let killed = try first.directory.copyOfKilled()
+    first.stop()
+    let second = try server(.interval, in: killed, boot: "0")
+    let record = ".uploads/\(location.split(separator: "/").last ?? "").upload"
+    try waitUntil("the record states that all is synced") { try !killed.text(record).contains("Unsynced") }
+    let copy = try killed.copyOfKilled()
+    // Otherwise, its end would do the same before.
+    second.stop()
+    let third = try server(.interval, in: copy, boot: "1")
+    let answer = try third.connect().head(location)
+    #expect(answer["upload-offset"] == "3", "\(answer)")
+  }
+
   @Test("with interval, an upload whose file cannot be opened for a sync counts as unsynced until it is marked")
   func notOpenedByServer() async {
     await #expect(processExitsWith: .success) {
@@ -371,6 +391,67 @@ struct SyncedMarkTests {
     let file = open("\(directory.path)/\(name)", O_RDONLY | O_CLOEXEC)
     defer { close(file) }
     try mark.set(file)
+  }
+
+  @Test(
+    "a server syncs and marks the files that a killed one has left, and no others, so that no later boot removes bytes",
+    arguments: [Durability.interval, .always], [1, 250])
+  func leftByKilled(_ durability: Durability, count: Int) throws {
+    let directory = TemporaryDirectory()
+    let names = (0..<count).map { StreamName(path: "/t.txt", streamID: "a\($0)", mediaType: "text/plain") }
+    let bytes = Array("abcdef".utf8)
+    for name in names {
+      try directory.write(name.partial, bytes)
+      try set(SyncedMark(boot: "0", size: 3), directory, name.partial)
+    }
+    // One of an earlier boot is shortened when its stream is opened. Another one has bytes of a plain request.
+    for name in ["earlier-a.part", "plain-a.part"] { try directory.write(name, bytes) }
+    try set(SyncedMark(boot: "-1", size: 3), directory, "earlier-a.part")
+    let first = try store(directory, durability, boot: "0")
+    try first.findUnfinished { _, _ in }
+    try waitUntil("all are marked") {
+      try names.allSatisfy { try mark(directory, $0.partial) == SyncedMark(boot: "0", size: 6) }
+    }
+    #expect(try mark(directory, "earlier-a.part") == SyncedMark(boot: "-1", size: 3))
+    #expect(try mark(directory, "plain-a.part") == nil)
+    first.unlock()
+    let next = try store(directory, durability, boot: "1")
+    for name in names { #expect(try next.growth(of: name)?.length == 6) }
+  }
+
+  @Test("bytes that a killed server has left and that the disk refuses do not count, and a shortage refuses none")
+  func leftAndRefused() async {
+    await #expect(processExitsWith: .success) {
+      for code in [EIO, EMFILE] {
+        let directory = TemporaryDirectory()
+        let name = StreamName(path: "/t.txt", streamID: "a", mediaType: "text/plain")
+        try directory.write(name.partial, Array("abcdef".utf8))
+        func mark() throws -> SyncedMark? {
+          let file = open("\(directory.path)/\(name.partial)", O_RDONLY | O_CLOEXEC)
+          defer { close(file) }
+          return try SyncedMark.of(file)
+        }
+        let file = open("\(directory.path)/\(name.partial)", O_RDONLY | O_CLOEXEC)
+        try SyncedMark(boot: "0", size: 3).set(file)
+        close(file)
+        let store = try FileStore(in: directory, durability: .interval, boot: "0")
+        if code == EIO { sync_gate_fail_once(EIO, 0) } else { open_gate_fail(code, "/\(name.partial)") }
+        try store.findUnfinished { _, _ in }
+        if code == EIO {
+          try waitUntil("the recording is unreliable") { try store.readGaps(name, length: 6).isDistrusted }
+          try require(try store.refusals.ofAny(name)?.code == EIO && mark() == nil, "refused")
+        } else {
+          try waitUntil("it cannot be opened") { open_gate_failures() > 0 }
+          open_gate_fail(0, "")
+          // As the rounds of maintenance do.
+          try waitUntil("it is marked") {
+            store.markUnmarked()
+            return try mark() == SyncedMark(boot: "0", size: 6)
+          }
+          try require(store.refusals.ofAny(name) == nil && !directory.exists(name.gaps), "nothing was refused")
+        }
+      }
+    }
   }
 
   @Test(

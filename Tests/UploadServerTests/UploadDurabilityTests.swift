@@ -241,8 +241,9 @@ struct UploadDurabilityTests {
           (try? test.directory.text(path == "/t" ? test.onlyFile : spool)) == "abcdef"
         }
         let copy = try test.directory.copyOfKilled()
-        let next = try server(in: copy)
+        // The server also syncs what the killed one has left, whoever asks.
         let before = sync_gate_calls()
+        let next = try server(in: copy)
         let asking = try next.connect()
         try asking.request("HEAD", location)
         try waitUntil("the server asks the disk") { sync_gate_calls() > before }
