@@ -151,8 +151,10 @@ extension StreamStoreHandler: KeepingRequestHandler {
 
   package func synchronize(_ completion: @escaping (UInt64, SystemError?) -> Void) {
     guard let stream else {
-      // The end is being written to the disk, with all bytes.
-      let waits = isEnding { [self] in completion(keptCount, endError) }
+      // An end is being written to the disk, perhaps that of another request. If it fails, it may have synced nothing.
+      let waits = isEnding { [self] in
+        if let endError { completion(keptCount, endError) } else { synchronize(completion) }
+      }
       guard !waits else { return }
       // Another request may have taken over the stream, before the bytes of this one were synced.
       guard let name, keptCount > 0 else { return completion(keptCount, nil) }

@@ -188,6 +188,28 @@ struct StreamStoreHandlerTests {
     #expect(try directory.text("t-a.bin") == "abc")
   }
 
+  @Test("bytes of an upload that waits while its recording is being closed are not synced by a close that fails")
+  func failedClose() throws {
+    let (upload, keeper) = try begun()
+    keeper.park()
+    let name = StreamName(path: "/t", streamID: "a", mediaType: nil)
+    registry.finishing.begin(name)
+    let waiting = try handler(at: 0)
+    waiting.restoreKeeping(Connection(loop), for: upload, at: 3)
+    var (counts, codes): ([UInt64], [Int32?]) = ([], [])
+    waiting.synchronize { count, error in
+      counts.append(count)
+      codes.append(error?.code)
+      loop.stop()
+    }
+    // The recording grows again, and the next sync of the stream has an error of the disk.
+    (registry.store as? FileStore)?.refusals.add(SystemError(operation: "sync", code: EIO), name)
+    registry.finishing.end(name) {}
+    #expect(counts.isEmpty, "the file was not synced")
+    loop.runAtMostAMinute()
+    #expect(counts == [3] && codes == [EIO], "\(counts), \(codes)")
+  }
+
   @Test("an upload of a stream that another request has completed has no part in a later stream of that name")
   func completedByOther() throws {
     registry.restored()
