@@ -37,7 +37,7 @@ extension FileStore {
   }
 
   func open(
-    _ name: StreamName, for credential: [UInt8]?, at offset: UInt64, creating: Bool
+    _ name: StreamName, for credential: [UInt8]?, at offset: UInt64, creating: Bool, isUpload: Bool = true
   ) throws(SystemError) -> StreamFile? {
     var log = try lines(of: name)
     if try checkSplits(name, log) { log = try lines(of: name) }
@@ -49,13 +49,34 @@ extension FileStore {
     if isCollected, log.isEmpty, try findComplete(name) == nil { try checkStranger(name, log) }
     let isOwnerNew = if let credential { try recordOwner(credential, of: name, log) } else { false }
     do throws(SystemError) {
-      if let stream = try openOwned(name, log, at: offset, creating: creating) { return stream }
+      if let stream = try openOwned(name, log, at: offset, creating: creating) {
+        if !isUpload { try removeMark(of: stream, log) }
+        return stream
+      }
     } catch {
       if isOwnerNew { owners.forget(name) }
       throw error
     }
     if isOwnerNew { owners.forget(name) }
     return nil
+  }
+
+  /// The bytes of a plain request are only synced at its end. Without a mark, they stay after a power failure.
+  ///
+  /// - Parameter log: the lines about the stream before this request.
+  private func removeMark(of stream: StreamFile, _ log: [RecordingPart]) throws(SystemError) {
+    guard durability != .none, stream.standing != .complete else { return }
+    do throws(SystemError) {
+      try stream.removeMark()
+    } catch {
+      // A request that is refused leaves nothing behind.
+      if stream.standing == .new {
+        unlinkat(directory, stream.name.partial, 0)
+        try? removeGaps(of: stream.name)
+        if !log.isEmpty { try? parts.rewrite(log, of: stream.name.base, isSynced: true) }
+      }
+      throw error
+    }
   }
 
   /// The stream, whose owner is recorded. nil if there is none and `creating` is false.

@@ -8,10 +8,7 @@ extension FileStore: StreamStore {
   package func open(_ name: StreamName, for purpose: StreamPurpose) throws(SystemError) -> (any StoredStream)? {
     switch purpose {
     case .request(let credential, let offset, let creating, let isUpload):
-      let stream = try open(name, for: credential, at: offset, creating: creating)
-      // The bytes of a plain request are only synced at its end. Without a mark, they stay after a power failure.
-      if let stream, !isUpload, durability != .none, stream.standing != .complete { try stream.removeMark() }
-      return stream
+      return try open(name, for: credential, at: offset, creating: creating, isUpload: isUpload)
     case .closing: return try openUnfinished(name)
     }
   }

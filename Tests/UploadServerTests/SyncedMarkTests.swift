@@ -508,6 +508,40 @@ struct SyncedMarkTests {
     for name in names { #expect(try next.growth(of: name)?.length == 19) }
   }
 
+  @Test(
+    "a plain request whose new file cannot lose its mark leaves nothing behind",
+    .enabled(if: disk_faults_are_possible() != 0), arguments: [false, true])
+  func keptMark(isNextPart: Bool) async {
+    await #expect(processExitsWith: .success) { [isNextPart = isNextPart as Bool] in
+      let directory = TemporaryDirectory()
+      let name = StreamName(path: "/t.txt", streamID: "a", mediaType: "text/plain")
+      let token = [UInt8](repeating: 1, count: 32)
+      let store = try FileStore(in: directory, durability: .interval)
+      if isNextPart {
+        var closed = RecordingPart(file: name.final)
+        (closed.end, closed.count) = (3, 3)
+        try store.parts.append(closed, to: name.base)
+        try directory.write(name.final, Array("abc".utf8))
+        try store.owners.record(token, of: name, isBeginner: true)
+      }
+      let log = try store.parts.lines(of: name.base)
+      let names = directory.names
+      let purpose = StreamPurpose.request(credential: token, offset: 3, creating: true, isUpload: false)
+      disk_faults_begin(directory.path)
+      // Before that, the owner of a new stream and the mark of the new file are set.
+      disk_faults_fail(DISK_SET_ATTRIBUTE, isNextPart ? 2 : 3, EIO)
+      var code: Int32?
+      do throws(SystemError) { _ = try store.open(name, for: purpose) } catch { code = error.code }
+      try require(code == EIO, "the request is not refused: \(String(describing: code))")
+      disk_faults_begin("")
+      try require(directory.names.filter { $0 != ".owners" } == names.filter { $0 != ".owners" }, "\(directory.names)")
+      try require(try store.parts.lines(of: name.base) == log, "the log has changed")
+      try require(try (store.owners.record(of: name) != nil) == isNextPart, "the owner")
+      guard let stream = try store.open(name, for: purpose) else { throw TestFailure("no stream") }
+      try require(stream.name.part == (isNextPart ? 2 : 1), "the next request begins it: \(stream.name.partial)")
+    }
+  }
+
   @Test("the same holds for the file in which a split stream continues", arguments: [true, false])
   func neverSyncedSplit(isUpload: Bool) throws {
     let directory = TemporaryDirectory()
