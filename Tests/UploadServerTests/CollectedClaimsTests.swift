@@ -266,6 +266,25 @@ struct CollectedClaimsTests {
     #expect(!directory.exists("x-a~2.gaps"))
   }
 
+  @Test(
+    "a recording that was closed without trusted bytes, and that a power failure has shortened, is known by its mark",
+    .enabled(if: hasExtendedAttributes), arguments: [true, false])
+  func shortened(isMarked: Bool) throws {
+    // The line states that it has none of its five bytes.
+    var part = RecordingPart(file: name.final)
+    (part.end, part.count) = (0, 5)
+    try store.parts.append(part, to: name.base)
+    try directory.write("x-a.gaps", Array(GapRecord(offset: 0, length: 0, cause: .notSynced).jsonLine.utf8))
+    try directory.write("x-a.part", Array("abc".utf8))
+    if isMarked {
+      let file = open("\(directory.path)/x-a.part", O_RDONLY | O_CLOEXEC)
+      defer { close(file) }
+      try SyncedMark(boot: "0", size: 3).set(file)
+    }
+    #expect(try found() == (isMarked ? ["x-a.part"] : []))
+    #expect(try directory.text("x-a.part") == "abc")
+  }
+
   /// A store whose recording has bytes that no sync has covered.
   private static func grown(in directory: TemporaryDirectory) throws -> (FileStore, any StoredStream) {
     let store = try FileStore(in: directory, durability: .interval, isCollected: true)

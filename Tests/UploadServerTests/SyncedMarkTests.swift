@@ -344,6 +344,47 @@ struct SyncedMarkTests {
     }
   }
 
+  @Test("a server that stops at once waits for the sync of an upload that ends while it is under way")
+  func endedDuringSync() async {
+    await #expect(processExitsWith: .success) {
+      let directory = TemporaryDirectory()
+      let test = try TestServer(in: directory) { ($0.durability, $0.threads) = (.interval, 2) }
+      let location = try test.create("/t.txt", ["Stream-ID: a", "Stream-Offset: 0", "Upload-Length: 5"])
+      let client = try test.connect()
+      try client.patch(location, at: 0, chunked: true)
+      try client.awaitProgress(0)
+      // Two records: one for the existence of the upload, one for its beginning.
+      try waitUntil("the records are synced") { sync_gate_calls() >= 2 }
+      // If an expectation fails, the server must not wait for a disk that hangs.
+      defer { sync_gate_open() }
+      sync_gate_close()
+      let before = sync_gate_calls()
+      try client.sendChunk("abc")
+      try waitUntil("the round of the second") { sync_gate_calls() > before }
+      try client.sendChunk("more than that")
+      let refused = try client.final().answer
+      try require(refused.status >= 400, "\(refused)")
+      client.disconnect()
+      let isOpen = Lock(false)
+      let ends = try EventLog<Bool>()
+      let server = test.server
+      try NamedThread("stop") {
+        server.drain(within: .zero)
+        server.waitUntilEnded()
+        ends.append(isOpen.withLock { $0 })
+      }.detach()
+      // Only a server that does not wait for the disk ends in this time.
+      poll(nil, 0, 200)
+      isOpen.withLock { $0 = true }
+      sync_gate_open()
+      try require(try ends.first("the end of the server") { _ in true }, "it has ended before the sync")
+      let next = try FileStore(in: directory, durability: .interval, boot: "another")
+      let name = StreamName(path: "/t.txt", streamID: "a", mediaType: "text/plain")
+      let length = try next.growth(of: name)?.length
+      try require(length == 3, "\(String(describing: length))")
+    }
+  }
+
   @Test(
     "with always, an upload whose acknowledged bytes are missing after a kill cannot be continued",
     arguments: [Place.stream, .body])
@@ -662,6 +703,7 @@ struct SyncedMarkTests {
       try concurrently({ try? file.truncate(to: 5, "ftruncate") }, { try? SyncedMark.remove(descriptor) })
       try #require(try SyncedMark.of(descriptor) == nil, "attempt \(attempt)")
     }
+    withExtendedLifetime(file) {}
   }
 
   @Test("a file that the kernel cannot write to the device by itself gets no mark, and this is no error")
@@ -674,6 +716,116 @@ struct SyncedMarkTests {
     let end = ends[0]
     #expect(throws: Never.self) { try SyncedMark.renew(end, boot: "b") }
     #expect(try SyncedMark.of(end) == nil)
+  }
+
+  /// A directory of marked files, and a worker that begins once all of them wait.
+  private final class Bench: Sendable {
+    let path: String
+    let directory: Int32
+    let files = OpenFiles()
+    let sync: DiskSync
+    let results = Lock<[Int: SystemError?]>([:])
+    private let mayBegin: EventLog<Bool>
+
+    init(in directory: TemporaryDirectory, count: Int, _ marking: DiskSync.Marking) throws {
+      path = directory.path
+      self.directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC)
+      let (worker, mayBegin) = (BackgroundWorker(), try EventLog<Bool>())
+      self.mayBegin = mayBegin
+      sync = DiskSync(directory: self.directory, worker: worker, files: files, boot: "b", marking: marking)
+      for number in 0..<count {
+        try directory.write("\(number)", Array("abc".utf8))
+        let file = open("\(path)/\(number)", O_RDONLY | O_CLOEXEC)
+        defer { close(file) }
+        try SyncedMark(boot: "a", size: 1).set(file)
+      }
+      worker.execute { _ = try? mayBegin.wait("the test") { $0.first } }
+      for number in 0..<count { take(number) }
+    }
+
+    func take(_ number: Int) {
+      sync.sync(.named("\(number)", in: directory), "sync", growth: .continues) { [self] error in
+        results.withLock { $0[number] = .some(error) }
+      }
+    }
+
+    func begin() { mayBegin.append(true) }
+
+    /// Returns the codes of the errors by the numbers of the files.
+    func codes(_ count: Int) throws -> [Int32?] {
+      try waitUntil("all are told") { results.withLock { $0.count } == count }
+      let errors = self.results.withLock { $0 }
+      return (0..<count).map { errors[$0]??.code }
+    }
+
+    func mark(_ number: Int) throws -> SyncedMark? {
+      let file = open("\(path)/\(number)", O_RDONLY | O_CLOEXEC)
+      defer { close(file) }
+      return try SyncedMark.of(file)
+    }
+  }
+
+  @Test("a growing file that cannot be opened for its sync keeps its mark, and the error is that of its configuration")
+  func notOpened() async {
+    await #expect(processExitsWith: .success) {
+      // What follows a shortage, and another error.
+      let expected: [(marking: DiskSync.Marking, shortage: Int32?, other: Int32?)] = [
+        (.possible, EMFILE, EAGAIN), (.exceptInaccessible, EMFILE, nil), (.all, EMFILE, EACCES),
+      ]
+      for (marking, shortage, other) in expected {
+        // Files are synced one by one, or together.
+        for (code, count) in [(EMFILE, 1), (EMFILE, 16), (EACCES, 1), (EACCES, 16)] {
+          let directory = TemporaryDirectory()
+          let bench = try Bench(in: directory, count: count, marking)
+          open_gate_fail(code, "/0")
+          bench.begin()
+          let codes = try bench.codes(count)
+          open_gate_fail(0, "")
+          let context = "\(marking), \(code), \(count)"
+          try require(codes[0] == (code == EMFILE ? shortage : other), "\(context): \(codes)")
+          try require(codes.dropFirst().allSatisfy { $0 == nil }, "\(context): \(codes)")
+          try require(try bench.mark(0) == SyncedMark(boot: "a", size: 1), "\(context): its mark has changed")
+          for number in 1..<max(count, 1) {
+            try require(try bench.mark(number) == SyncedMark(boot: "b", size: 3), "\(context): \(number) is not marked")
+          }
+          bench.results.withLock { $0 = [:] }
+          bench.take(0)
+          try require(try bench.codes(1) == [nil], "\(context): the next sync fails")
+          try require(try bench.mark(0) == SyncedMark(boot: "b", size: 3), "\(context): it is not marked later")
+        }
+      }
+    }
+  }
+
+  @Test(
+    "if a file is shortened between the two syncs of many, no mark relies on the first one",
+    .enabled(if: disk_faults_are_possible() != 0))
+  func shortenedBetween() async {
+    await #expect(processExitsWith: .success) {
+      let directory = TemporaryDirectory()
+      let bench = try Bench(in: directory, count: 16, .possible)
+      let flags = O_RDWR | O_APPEND
+      let (descriptor, status) = try bench.files.openWithStatus("3", in: bench.directory, flags)
+      let file = OpenFile(descriptor, "3", in: bench.directory, flags, status, bench.files)
+      disk_faults_begin(directory.path)
+      // Each file is opened for its size before the first sync, and for its mark after it.
+      open_gate_close_after("/3", 1)
+      bench.begin()
+      try waitUntil("the files are about to be marked") { open_gate_waiters() == 1 }
+      try require(disk_faults_calls(DISK_SYNC) == 1, "they are synced together")
+      try file.truncate(to: 1, "ftruncate")
+      try require(write(descriptor, "xy", 2) == 2, "write")
+      open_gate_open()
+      let codes = try bench.codes(16)
+      try require(codes.allSatisfy { $0 == nil }, "\(codes)")
+      // One by one, because the new bytes were perhaps written after the first sync.
+      try require(disk_faults_calls(DISK_SYNC) == 17, "\(disk_faults_calls(DISK_SYNC)) syncs")
+      try require(disk_faults_unsynced("\(directory.path)/3") == 0, "its new bytes are not synced")
+      for number in 0..<16 {
+        try require(try bench.mark(number) == SyncedMark(boot: "b", size: 3), "\(number) is not marked")
+      }
+      withExtendedLifetime(file) {}
+    }
   }
 
   @Test("each growing file that is synced is marked, however many wait, and one whose sync fails has no mark")
