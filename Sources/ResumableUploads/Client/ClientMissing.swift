@@ -1,8 +1,8 @@
-// What the client does if bytes are discarded here while no server creates an upload resource for them.
+// What the client does if bytes are discarded here before an upload resource has them.
 //
 // An upload resource that begins before them would stay empty, and would count as unfinished at the server. So the next
 // creation begins behind them. Nothing is reported as lost before that upload resource exists: until then, the server
-// may turn out to be a plain one, and a long refusal is one loss.
+// may turn out to be a plain one, the former upload resource may turn out to exist, and a long refusal is one loss.
 
 extension UploadClientStateMachine {
   /// A loss that is reported once an upload resource behind it exists.
@@ -28,18 +28,25 @@ extension UploadClientStateMachine {
       // If no byte follows, the loss is reported at the end.
       supply.oldest < supply.head || !supply.isFinished
     else { return }
+    skip(supply, serversFaultBefore: supply.oldest > highWater.acknowledged ? 0 : highWater.acknowledged)
+  }
+
+  /// Moves the next upload resource behind the bytes that are no longer kept, and notes which of them are lost.
+  ///
+  /// - Parameter limit: the server has lost the bytes before this offset.
+  mutating func skip(_ supply: Supply, serversFaultBefore limit: UInt64) {
     let kept = parts.missing?.range.upperBound ?? max(highWater.reported, parts.kept, base)
     // Earlier upload resources have these bytes.
     guard supply.oldest > kept || parts.missing != nil else {
       base = supply.oldest
       return moveHeldPart()
     }
-    let isServersFault = supply.oldest <= highWater.acknowledged
+    // If the server had acknowledged all discarded bytes, the buffer is not full. Then everything that is kept follows.
+    let start = supply.oldest > highWater.acknowledged ? max(supply.restart, supply.oldest) : supply.oldest
     // Never backwards: the answer to an earlier creation may be lost.
-    let next = max(base, isServersFault ? supply.oldest : max(supply.restart, supply.oldest))
+    let next = max(base, start)
     guard next > kept else { return }
     var missing = parts.missing ?? Missing(range: kept..<kept)
-    let limit = isServersFault ? highWater.acknowledged : 0
     for note in Self.gaps(from: kept, to: next, pause: supply.pause, serversFaultBefore: limit) { missing.append(note) }
     missing.range = missing.range.lowerBound..<next
     (base, parts.missing) = (next, missing)

@@ -60,7 +60,7 @@ extension UploadClientStateMachine {
     var heldNotes: [ClientNote] = []
     /// The offset up to which earlier upload resources have the stream, or its loss was reported.
     var kept: UInt64 = 0
-    /// The bytes before the upload resource that is being created, discarded here while none could be created.
+    /// The bytes before the upload resource that is being created, discarded here before any had them.
     var missing: Missing?
   }
 }

@@ -225,12 +225,11 @@ extension UploadClientStateMachine {
   mutating func beginPart(_ supply: Supply) -> Action {
     let previous = resource.url
     let reason = parts.end ?? .gone
-    var notes: [ClientNote] = []
     parts.end = nil
     // The other process's upload is now behind this one.
     isResumed = false
     // Do not send acknowledged bytes again, unless the upload that stored them is gone.
-    let kept = max(highWater.reported, reason == .gone ? acknowledged : max(acknowledged, resource.offset))
+    parts.kept = max(highWater.reported, reason == .gone ? acknowledged : max(acknowledged, resource.offset))
     // Send again any bytes that only HEAD has reported. A server that joins parts already has them, and one wrong
     // answer then cannot make the next part begin behind bytes that were never stored.
     var next =
@@ -242,20 +241,15 @@ extension UploadClientStateMachine {
       }
     // Bytes that were reported as lost before a creation failed are not sent, although some are still kept.
     if configuration.length == nil { next = max(next, highWater.reported) }
-    if supply.oldest > kept {
-      // The missing bytes were discarded because the server had acknowledged them, not because the buffer was full. So
-      // everything that is kept here follows.
+    // After a refused creation, the loss from before it continues.
+    base = parts.missing?.range.upperBound ?? min(next, parts.kept)
+    if supply.oldest > base || parts.missing != nil {
       let isServersFault = reason == .serverWentBack || supply.oldest <= highWater.acknowledged
-      if !isServersFault { next = max(supply.restart, supply.oldest) }
-      noteGap(
-        from: kept, to: next, pause: supply.pause, serversFaultBefore: isServersFault ? highWater.acknowledged : 0)
-      highWater.report(kept..<next)
+      skip(supply, serversFaultBefore: isServersFault ? highWater.acknowledged : 0)
     }
-    notes.append(.newPart(reason, previous: previous, from: next))
-    // Report the end of the old upload resource only once there is a new one.
-    if parts.former.isEmpty { self.notes += notes } else { parts.heldNotes = notes }
-    base = next
-    (parts.kept, parts.missing) = (max(kept, next), nil)
+    // Report the end of the old upload resource, and a loss after it, only once there is a new one.
+    let note = ClientNote.newPart(reason, previous: previous, from: base)
+    if parts.former.isEmpty, parts.missing == nil { notes.append(note) } else { parts.heldNotes = [note] }
     // If this upload resource also seems to be gone, its offset is requested once more.
     patience.missing = 0
     return create(supply)

@@ -67,6 +67,7 @@ extension UploadClientStateMachine {
     former.patience.shortAppends = patience.shortAppends
     former.resource.doubts = 0
     former.highWater.keepReports(of: highWater)
+    former.parts.missing = parts.missing
     // The client has left the one that it used in between.
     if resource.url != nil, let url = former.resource.url {
       former.patience.restarts = patience.restarts

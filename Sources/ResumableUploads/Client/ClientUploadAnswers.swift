@@ -153,6 +153,8 @@ extension UploadClientStateMachine {
       return configuration.length == nil ? fail(failure) : abandon(failure)
     }
     prove()
+    // If a new one was to replace it, its own offset decides again what is missing.
+    parts.missing = nil
     judgeAppend(at: claimed)
     if sent == .max { sent = claimed }
     if claimed < acknowledged {
