@@ -224,7 +224,13 @@ struct ResumableStream: StreamStateMachine {
     sentBefore = max(sentBefore, sentUpTo)
   }
 
-  mutating func retryIsDue(_ supply: Supply) -> StreamStep { step(upload.goOn(supply), supply) }
+  mutating func retryIsDue(_ supply: Supply) -> StreamStep {
+    let before = upload.acknowledged
+    let action = upload.goOn(supply)
+    // A creation is repeated behind bytes that earlier uploads have and that are no longer kept. No answer has come.
+    if upload.acknowledged > before { outages.skipped(to: upload.acknowledged) }
+    return step(action, supply)
+  }
 
   mutating func bytesAreReady(_ supply: Supply) -> StreamStep { step(upload.bytesAreReady(supply), supply) }
 
