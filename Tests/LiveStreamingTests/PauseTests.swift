@@ -173,8 +173,10 @@ struct PauseTests {
         lost += next - last - (round != 1 ? length : 0)
         (last, room) = (next, 2 * room)
       }
-      stream.streamer.cancel()
+      // A loss is reported with the upload behind it.
       answers.append(3)
+      try stream.events.wait("the last loss") { _ in stream.gaps().count == 5 ? true : nil }
+      stream.streamer.cancel()
       let summary = try stream.summary()
       #expect(Int(summary.progress.lost) == lost && summary.gaps == 5)
     }

@@ -18,11 +18,15 @@ private struct Steps {
   /// - Parameters:
   ///   - isFile: whether everything is sent with the creation.
   ///   - data: an upload that another process has left.
-  init(discovers: Bool = false, isFile: Bool = false, resuming data: ResumeData? = nil, giveUpAfter: Duration? = nil) {
+  ///   - streamID: its name, with which the server may join its uploads.
+  init(
+    discovers: Bool = false, isFile: Bool = false, resuming data: ResumeData? = nil, giveUpAfter: Duration? = nil,
+    streamID: String? = nil
+  ) {
     var policy = RetryPolicy()
     policy.giveUpAfter = giveUpAfter
     var configuration = UploadClientStateMachine.Configuration()
-    (configuration.discovers, configuration.isOptimistic) = (discovers, isFile)
+    (configuration.discovers, configuration.isOptimistic, configuration.streamID) = (discovers, isFile, streamID)
     if isFile { configuration.length = 500 }
     supply.isFinished = isFile
     machine = ResumableStream(configuration, target: "http://me:secret@host/", policy: policy, resuming: data)
@@ -460,10 +464,40 @@ struct ResumableStepsTests {
     #expect(steps.request?.method == "PATCH" && steps.request?.content == .empty)
     steps.answer(204, [("Upload-Offset", "200"), ("Upload-Complete", "?1")], sentUpTo: 200)
     #expect(steps.request?.describesRepresentation == true && steps.machine.base == 300)
+    let loss = "100 bytes lost at stream offset 200: the buffer was full"
+    for isCreated in [false, true] {
+      if isCreated { steps.answer(201, [("Location", "http://host/uploads/2")]) }
+      let events = steps.events()
+      #expect(events.contains(loss) == isCreated, "\(events)")
+      steps.fail()
+      #expect(steps.failure?.isRepeated == true && steps.machine.outageCount == 1)
+      steps.retry()
+    }
+  }
+
+  @Test("a long refusal is one outage, although the next upload moves behind discarded bytes that only HEAD reported")
+  func refusedPart() {
+    var steps = Steps(streamID: "s")
+    steps.start()
+    steps.answer(201, [("Location", Steps.upload), ("Stream-ID", "s"), ("Upload-Limit", "max-size=200")])
+    steps.interim([("Upload-Offset", "100")], sentUpTo: 200)
+    steps.fail(sentUpTo: 200)
+    steps.retry()
+    // The upload is full.
+    steps.tell(200)
+    #expect(steps.request?.describesRepresentation == true && steps.machine.base == 100)
+    for (oldest, base) in [(120, 120), (150, 150), (250, 260), (300, 310)] as [(UInt64, UInt64)] {
+      steps.answer(503)
+      #expect(steps.failure?.isRepeated == true, "\(steps.step)")
+      (steps.supply.oldest, steps.supply.head, steps.supply.restart) = (oldest, oldest + 400, oldest + 10)
+      steps.retry()
+      #expect(steps.machine.base == base)
+    }
+    _ = steps.events()
+    steps.answer(201, [("Location", "http://host/uploads/2"), ("Stream-ID", "s")])
     let events = steps.events()
-    #expect(events.contains("100 bytes lost at stream offset 200: the buffer was full"), "\(events)")
-    steps.fail()
-    #expect(steps.failure?.isRepeated == true && steps.machine.outageCount == 1)
+    #expect(events.contains("110 bytes lost at stream offset 200: the buffer was full"), "\(events)")
+    #expect(steps.machine.outageCount == 1)
   }
 }
 

@@ -309,6 +309,61 @@ struct ResumableStreamTests {
     }
   }
 
+  @Test(
+    "if a server loses an upload and refuses another until the buffer overflows, this is one gap and one outage",
+    arguments: [true, false])
+  func refusedAfterLoss(_ isAcceptedAtLast: Bool) throws {
+    let isFull = Lock(false)
+    let server = try ResumableServer(.init(progress: 1000)) { request, connection in
+      guard request.method == "POST", isFull.withLock({ $0 }) else { return .proper }
+      try connection.respond("503 Service Unavailable")
+      return .answered
+    }
+    try withSession { session throws in
+      let source = try PushedSource()
+      let stream = try RunningStream(source, session, server) {
+        $0.buffer = .bytes(64 << 10)
+        $0.memory = .kept
+        $0.retention = 0
+        $0.rollOver.after = .milliseconds(10)
+        $0.retry.maximumCeiling = .milliseconds(50)
+      }
+      try source.push(patternBytes(pattern, 0, 20_000))
+      try stream.waitUntilAcknowledged(20_000)
+      isFull.withLock { $0 = true }
+      server.forget(0)
+      var captured = 20_000
+      for _ in 0..<6 {
+        let before = server.of("POST").count
+        try source.push(patternBytes(pattern, captured, 70_000))
+        captured += 70_000
+        // The next one may have begun before these bytes.
+        try server.wait(for: "POST", before + 2)
+      }
+      if isAcceptedAtLast {
+        isFull.withLock { $0 = false }
+        stream.streamer.finish()
+      } else {
+        stream.streamer.cancel()
+      }
+      let summary = try stream.summary()
+      #expect(summary.error?.kind == (isAcceptedAtLast ? nil : .cancelled), "\(summary)")
+      #expect(summary.gaps == 1 && summary.progress.outageCount == 1, "\(stream.gaps())")
+      let gap = try #require(stream.gaps().first)
+      #expect(gap.cause == .bufferFull && Int(gap.offset) == server.upload(0).bytes.count)
+      let end = Int(gap.offset + gap.length)
+      #expect(summary.progress.lost == gap.length && summary.progress.unsent == (isAcceptedAtLast ? 0 : 64 << 10))
+      #expect(Int(summary.progress.acknowledged + summary.progress.lost + summary.progress.unsent) == captured)
+      // The least room of a buffer is an eighth of it. Without a next upload, none is left free.
+      let (oldest, room) = (captured - (64 << 10), isAcceptedAtLast ? 8 << 10 : 0)
+      #expect((oldest...oldest + room).contains(end), "\(gap)")
+      guard isAcceptedAtLast else { return }
+      let second = server.upload(1)
+      #expect(server.uploads.count == 2 && stream.parts == ["gone"] && second.isComplete)
+      #expect(second.matches(pattern, from: end) && end + second.bytes.count == captured)
+    }
+  }
+
   @Test("if a server lost acknowledged bytes, this is reported, and the buffered bytes continue after the gap")
   func wentBack() throws {
     let server = try ResumableServer(.init(progress: 1000))

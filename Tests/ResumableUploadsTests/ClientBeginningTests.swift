@@ -260,10 +260,12 @@ struct ClientBeginningTests {
         continue
       }
       #expect(client.next == "CREATE" && client.fields["Stream-Offset"] == "400")
+      client.answer(201, ["Stream-ID": "s"], location: ClientScript.other)
       // The bytes that only HEAD has reported are stored.
       #expect(
         client.machine.takeNotes() == [
           .gap(from: 200, to: 400, isServersFault: false), .newPart(.gap, previous: Self.upload, from: 400),
+          .created(url: ClientScript.other, base: 400),
         ])
     }
   }

@@ -140,10 +140,12 @@ import Testing
     #expect(client.next == "PATCH 150" && client.fields["Upload-Complete"] == "?1" && client.maximum == 0)
     client.answer(200, ["Upload-Complete": "?1"])
     #expect(client.next == "CREATE" && client.machine.base == 200, "not one byte that is kept is left out")
+    client.answer(201, location: ClientScript.other)
     #expect(
       client.machine.takeNotes() == [
         .serverWentBack(from: 200, to: 150), .gap(from: 150, to: 200, isServersFault: true),
         .newPart(.serverWentBack, previous: ClientScript.upload, from: 200),
+        .created(url: ClientScript.other, base: 200),
       ])
   }
 

@@ -128,9 +128,11 @@ struct ClientPartTests {
     _ = client.machine.takeNotes()
     client.answer(200, ["Upload-Complete": "?1", "Upload-Offset": "100"])
     #expect(client.next == "CREATE" && client.machine.base == 250)
+    client.answer(201, location: ClientScript.other)
     #expect(
       client.machine.takeNotes() == [
         .gap(from: 100, to: 250, isServersFault: false), .newPart(.completed, previous: Self.upload, from: 250),
+        .created(url: ClientScript.other, base: 250),
       ])
   }
 

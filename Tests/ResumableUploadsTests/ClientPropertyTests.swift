@@ -29,16 +29,26 @@ import Testing
     var violation: String?
     /// The offset that credible answers (104, 2xx) have acknowledged in the current upload.
     var acknowledged: UInt64 = 0
+    /// The number of bytes that the buffer keeps before it discards the oldest. Nil without limit.
+    let capacity: UInt64?
+    /// Whether the server joins the uploads of the stream.
+    let joinsParts: Bool
+    /// The bytes that the client has reported as lost.
+    var lost: [Range<UInt64>] = []
 
-    init(_ seed: Seed) {
+    init(_ seed: Seed, overflows: Bool = false) {
       random = seed.generator
-      isFile = random.chance(40)
-      length = UInt64(random.size(upTo: 4000))
+      let mayBeFile = random.chance(40)
+      isFile = mayBeFile && !overflows
+      length = overflows ? UInt64.random(in: 2000...6000, using: &random) : UInt64(random.size(upTo: 4000))
+      capacity = overflows ? UInt64.random(in: 40...400, using: &random) : nil
+      joinsParts = overflows ? random.chance(50) : false
       var configuration = UploadClientStateMachine.Configuration()
       configuration.discovers = random.chance(50)
       let isOptimistic = random.chance(70)
       configuration.isOptimistic = isFile ? isOptimistic : false
       if isFile { configuration.length = length }
+      if joinsParts { configuration.streamID = "s" }
       if random.chance(50) { configuration.appendSize = UInt64(random.size(upTo: 700)) }
       configuration.version = InteropVersion.drafts.randomElement(using: &random) ?? .newest
       machine = UploadClientStateMachine(configuration)
@@ -47,14 +57,24 @@ import Testing
       perform(machine.start(supply))
     }
 
-    var supply: Supply { Supply(oldest: isFile ? 0 : released, head: head, isFinished: isFinished) }
+    var supply: Supply {
+      guard let capacity else { return Supply(oldest: isFile ? 0 : released, head: head, isFinished: isFinished) }
+      let oldest = max(released, head - min(head, capacity))
+      // An eighth of the buffer stays free.
+      let room = isFinished ? 0 : capacity / 8 - min(capacity / 8, capacity - (head - oldest))
+      return Supply(oldest: oldest, head: head, isFinished: isFinished, restart: min(head, oldest + room))
+    }
 
     mutating func perform(_ action: UploadClientStateMachine.Action) {
-      for case .serverWentBack(_, let offset) in machine.takeNotes() {
+      let notes = machine.takeNotes()
+      for case .serverWentBack(_, let offset) in notes {
         // The server has reported twice that it has lost these bytes.
         acknowledged = min(acknowledged, offset)
       }
-      if machine.acknowledged > machine.sent && machine.sent != 0 { violation = "acknowledged what was never sent" }
+      if capacity != nil { checkLosses(notes, isAtEnd: action == .completed) }
+      if machine.acknowledged > max(machine.sent, lost.last?.upperBound ?? 0) && machine.sent != 0 {
+        violation = "acknowledged what was never sent"
+      }
       released = max(released, machine.acknowledged)
       (waits, awaited) = (false, nil)
       switch action {
@@ -72,13 +92,36 @@ import Testing
             violation = "\(start) was acknowledged up to \(acknowledged)"
           }
           if request.purpose == .append, !isFile, start < released { violation = "\(start) is released" }
+          if let end = lost.last?.upperBound, start < end { violation = "\(start) was reported as lost" }
         case .empty: if case .appending(let append) = machine.state { sentUpTo = append.start }
         case .absent: break
         }
-        if request.purpose == .creation { acknowledged = machine.base }
+        if request.purpose == .creation { acknowledged = machine.acknowledged }
       case .awaitBytes(let end): awaited = end
       case .wait: waits = true
       case .completed, .leftIncomplete, .fail, .unsupported: outcome = action
+      }
+    }
+
+    /// A loss is reported once, with an upload behind it or at the end.
+    private mutating func checkLosses(_ notes: [ClientNote], isAtEnd: Bool) {
+      var count = 0
+      for (index, note) in notes.enumerated() {
+        guard case .gap(let start, let end, let isServersFault) = note else { continue }
+        if start < lost.last?.upperBound ?? 0 { violation = "\(start) is reported as lost once more" }
+        lost.append(start..<end)
+        count += isServersFault ? 0 : 1
+        let isFollowed = notes[index...].contains { if case .created = $0 { true } else { false } }
+        if !isFollowed, !isAtEnd { violation = "\(start)..<\(end) is reported as lost, and nothing follows" }
+      }
+      if count > 1 { violation = "one refusal is \(count) losses" }
+    }
+
+    /// The first byte that is neither stored nor reported as lost.
+    var missing: UInt64 {
+      let stored = uploads.values.map { $0.base..<$0.base + $0.count }
+      return (stored + lost).sorted { $0.lowerBound < $1.lowerBound }.reduce(0) { reached, range in
+        range.lowerBound <= reached ? max(reached, range.upperBound) : reached
       }
     }
 
@@ -106,7 +149,8 @@ import Testing
     }
 
     mutating func hand(all: Bool) {
-      guard case .bytes(let start, let maximum)? = current?.content else { return }
+      // Bytes that were discarded after the request began are not sent.
+      guard case .bytes(let start, let maximum)? = current?.content, sentUpTo >= supply.oldest else { return }
       let end = min(head, start + min(maximum ?? .max, .max - start))
       sentUpTo = all || end <= sentUpTo ? max(sentUpTo, end) : UInt64.random(in: sentUpTo...end, using: &random)
     }
@@ -147,6 +191,7 @@ import Testing
         uploads[url] = (machine.base, sentUpTo - machine.base, isComplete)
         if isComplete { acknowledged = sentUpTo }
         machine.version.setCompleteness(isComplete, &fields)
+        if joinsParts { fields.append("Stream-ID", "s") }
         answer(201, fields, location: url)
       case .offsetRetrieval, .append: answerUpload(request, fields)
       }
@@ -171,6 +216,29 @@ import Testing
       // offset. That upload's offset acknowledges none of these bytes.
       if upload.base == machine.base { acknowledged = sentUpTo }
       finish(upload.isComplete ? 200 : 204)
+    }
+
+    // MARK: A server that refuses everything
+
+    mutating func refuse() {
+      guard let request = current else { return }
+      hand(all: random.chance(50))
+      guard random.chance(20) else {
+        let isToUpload = request.purpose == .append || request.purpose == .offsetRetrieval
+        return answer(isToUpload ? [404, 404, 410, 503].randomElement(using: &random) ?? 404 : 503, [:])
+      }
+      // What the request had to bring about may have happened.
+      if random.chance(50) {
+        if request.purpose == .creation {
+          uploadCount += 1
+          uploads["http://host/uploads/\(uploadCount)"] = (machine.base, 0, false)
+        } else if request.purpose == .append, let url = request.url, let upload = uploads[url], !upload.isComplete,
+          UploadFields.offset(request.fields) == upload.count
+        {
+          uploads[url]?.count = sentUpTo - upload.base
+        }
+      }
+      interrupt()
     }
 
     // MARK: A server that responds with anything
@@ -279,6 +347,31 @@ import Testing
         world.outcome == .completed && world.violation == nil, "\(one): \(world.violation ?? "\(world.machine.state)")")
       #expect(world.machine.acknowledged == world.length)
     }
+  }
+
+  @Test(
+    "while a server refuses uploads and the buffer overflows, each byte is stored or reported as lost once",
+    arguments: Seed.several(40))
+  func refusals(_ seed: Seed) {
+    var seeds = seed.generator
+    var losses = 0
+    for _ in 0..<20 {
+      let one = Seed(seeds.next())
+      var world = World(one, overflows: true)
+      var steps = 0
+      while world.outcome == nil, world.violation == nil, steps < 20_000 {
+        steps += 1
+        if world.move() { continue }
+        // A client gives up at last if only the end of its stream is refused.
+        let isRefused = steps < 500 && world.machine.hasAcknowledged && !world.isFinished && world.random.chance(80)
+        isRefused ? world.refuse() : world.answerTruly()
+      }
+      #expect(
+        world.outcome == .completed && world.violation == nil && world.missing == world.length,
+        "\(one): \(world.violation ?? "\(world.machine.state)"), \(world.missing) of \(world.length)")
+      losses += world.lost.count
+    }
+    #expect(losses > 0, "\(seed)")
   }
 
   @Test(

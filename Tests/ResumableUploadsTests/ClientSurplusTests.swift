@@ -117,10 +117,10 @@ import Testing
     #expect(client.machine.releasable == 100)
     // HEAD shows that the server has stored more than it had acknowledged.
     client.answer(204, ["Upload-Offset": "120"])
-    #expect(client.next == "CREATE" && client.machine.acknowledged == 300)
-    #expect(client.machine.releasable == 120, "the gap begins there")
+    #expect(client.next == "CREATE" && client.machine.base == 300)
+    #expect(client.machine.acknowledged == 120 && client.machine.releasable == 120, "the gap begins there")
     client.answer(201, location: ClientScript.other)
-    #expect(client.machine.releasable == 300)
+    #expect(client.machine.acknowledged == 300 && client.machine.releasable == 300)
   }
 
   @Test("a server that went back has lost only what it had acknowledged, and not what was discarded here")
@@ -134,6 +134,7 @@ import Testing
     #expect(client.next == "PATCH 40" && client.fields["Upload-Complete"] == "?1")
     client.answer(204)
     #expect(client.next == "CREATE" && client.machine.base == 300)
+    client.answer(201, location: ClientScript.other)
     let gaps = client.machine.takeNotes().filter { if case .gap = $0 { true } else { false } }
     #expect(
       gaps == [.gap(from: 40, to: 100, isServersFault: true), .gap(from: 100, to: 300, isServersFault: false)],
