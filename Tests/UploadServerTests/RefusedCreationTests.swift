@@ -1,5 +1,6 @@
 // Creations that the disk refuses, whichever step of them it is: none of them stays.
 
+import ExitTesting
 import Glibc
 import NetworkTesting
 import SyncGate
@@ -99,6 +100,54 @@ struct RefusedCreationTests {
       try require(refused > 10, "only \(refused) creations were refused")
       disk_faults_begin("")
       test.stop()
+    }
+  }
+
+  @Test(
+    "a DELETE that arrives while a refused creation is undone is answered, even if the disk does not remove the file",
+    .enabled(if: disk_faults_are_possible() != 0), arguments: [true, false])
+  func deletedMeanwhile(isRemoved: Bool) async {
+    await #expect(processExitsWith: .success) { [isRemoved = isRemoved as Bool] in
+      reportingErrors {
+        let directory = TemporaryDirectory()
+        let test = try Self.server(directory, .interval)
+        let authorization = "Authorization: Bearer alpha"
+        let unrelated = try test.create("/other.txt", [authorization, "Stream-ID: b"])
+        // The disk refuses the first bytes of the recording, and then hangs when it removes the recording.
+        disk_faults_begin("\(directory.path)/t-gone.part")
+        disk_faults_fail(DISK_WRITE, 1, ENOSPC)
+        unlink_gate_close("/t-gone.part")
+        if !isRemoved { unlink_gate_fail(EIO, "/t-gone.part") }
+        let creator = try test.connect()
+        try creator.request(
+          "POST", "/t.txt", [authorization, "Upload-Complete: ?0", "Stream-ID: gone"], body: "abc")
+        let announced = try creator.answer()
+        guard announced.status == 104, let location = announced["location"] else {
+          throw TestFailure("the upload is not announced: \(announced)")
+        }
+        try waitUntil("the disk is removing the recording") { unlink_gate_waiters() == 1 }
+        let client = try test.connect()
+        try client.request("DELETE", location, [authorization])
+        // A HEAD is answered when each loop has served what had arrived before: the DELETE.
+        let other = try test.connect()
+        try other.request("HEAD", unrelated, [authorization])
+        let found = try other.final(withBody: false).answer
+        try require(found.status == 204, "\(found)")
+        try require(!client.hasAnswer && !creator.hasAnswer, "answered during the removal")
+        unlink_gate_open()
+        let end = try client.final().answer
+        try require(end.status == (isRemoved ? 204 : 500), "the DELETE: \(end)")
+        let created = try creator.final().answer
+        try require(created.status == 507, "the creation: \(created)")
+        unlink_gate_fail(0, "")
+        try other.request("HEAD", location, [authorization])
+        let last = try other.final(withBody: false).answer
+        try require(last.status == 404, "\(last)")
+        let record = "\(unrelated.split(separator: "/").last ?? "").upload"
+        try Self.requireNothing(of: "gone", in: directory, cancelled: [record], "the refused creation")
+        disk_faults_begin("")
+        test.stop()
+      }
     }
   }
 
