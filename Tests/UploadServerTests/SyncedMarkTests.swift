@@ -62,10 +62,11 @@ struct SyncedMarkTests {
   }
 
   private func server(
-    _ durability: Durability, in directory: TemporaryDirectory, boot: String
+    _ durability: Durability, in directory: TemporaryDirectory, boot: String, split: RecordingSplit? = nil
   ) throws -> TestServer {
     try TestServer(in: directory) {
       $0.durability = durability
+      $0.split = split
       $0.bootIdentifier = boot
       $0.handler = { head in head.target.path == Place.body.path ? Silent() : nil }
     }
@@ -216,6 +217,79 @@ struct SyncedMarkTests {
       #expect(try copy.contents("\(base).txt") == kept + Array("end".utf8), "\(seed)")
       let gaps = try copy.text("\(base).gaps")
       #expect(gaps.contains("\"offset\":\(start + synced),\"length\":\(lost),"), "\(seed): \(gaps)")
+    }
+  }
+
+  /// What divides a stream into files.
+  enum Division: CaseIterable, Sendable { case size, time }
+
+  @Test(
+    "with interval, a split stream loses only unsynced bytes of its last file, and they become a recorded gap there",
+    arguments: Division.allCases, [true, false])
+  func intervalSplit(_ division: Division, isSynced: Bool) throws {
+    for seed in Seed.several(3) {
+      var random = seed.generator
+      let head = try #require(StreamedHead.all.randomElement(using: &random))
+      let header = head.bytes.count
+      // Each millisecond has 48 frames.
+      let milliseconds = Int.random(in: 20...60, using: &random)
+      let limit = milliseconds * 48 * head.frameLength
+      var split =
+        division == .size
+        ? RecordingSplit(size: UInt64(header + limit)) : RecordingSplit(duration: .milliseconds(milliseconds))
+      split.leastLength = 0
+      let count = Int.random(in: 2...4, using: &random)
+      // Where the last file begins. The stream ends before it is full.
+      let begin = header + (count - 1) * limit
+      let stream =
+        head.bytes + bytes((count - 1) * limit + Int.random(in: 2...(limit / 2), using: &random), &random)
+      let names = ["k-a"] + (2...count).map { "k-a~\($0)" }
+      let growing = "k-a~\(count).part"
+      let directory = TemporaryDirectory()
+      let test = try server(.interval, in: directory, boot: "0", split: split)
+      let location = try test.create("/k.wav", ["Stream-ID: a", "Content-Type: audio/wav"])
+      let first = Int.random(in: (begin + 1)..<stream.count, using: &random)
+      try test.append(location, at: 0, Array(stream[..<first]))
+      try waitUntil("all files but the last are complete") {
+        names.dropLast().allSatisfy { name in
+          directory.exists("\(name).sidecar") && !directory.exists(".\(name).sidecar")
+            && !directory.exists("\(name).part")
+        }
+      }
+      if isSynced {
+        try waitUntil("the bytes of the last file are marked") {
+          try mark(directory, growing) == SyncedMark(boot: "0", size: UInt64(header + first - begin))
+        }
+      }
+      try test.append(location, at: first, Array(stream[first...]))
+      let copy = try directory.copyOfKilled()
+      test.stop()
+      // An earlier mark that the disk may have instead.
+      let marked = Int(try #require(try mark(copy, growing)).size)
+      let largest = min(marked, header + stream.count - begin - 1)
+      let synced = isSynced ? Int.random(in: (header + 1)...largest, using: &random) : 0
+      try set(SyncedMark(boot: "0", size: UInt64(synced)), copy, growing)
+      try extend("\(copy.path)/\(growing)", byZeros: Int.random(in: 1...4096, using: &random))
+      let next = try server(.interval, in: copy, boot: "1", split: split)
+      let answer = try next.connect().head(location)
+      #expect(answer.status == 410, "\(seed): \(answer)")
+      let lines = ["Stream-ID: a", "Stream-Offset: \(stream.count)", "Content-Type: audio/wav"]
+      let again = try next.create("/k.wav", lines)
+      let tail = bytes(4 * head.frameLength, &random)
+      try next.append(again, at: 0, completes: true, tail)
+      let kept = begin + max(0, synced - header)
+      let lost = stream.count - kept
+      for (index, name) in names.enumerated() {
+        let start = header + index * limit
+        let isLast = index == count - 1
+        var samples = Array(stream[start..<(isLast ? kept : start + limit)])
+        if isLast { samples += [UInt8](repeating: 0, count: lost) + tail }
+        let expected = head.finished(sampleByteCount: samples.count) + samples
+        #expect(try copy.contents("\(name).wav") == expected, "\(seed): \(name)")
+        let gap = GapRecord(offset: UInt64(kept), length: UInt64(lost), cause: .notReceived).jsonLine
+        let gaps = try copy.exists("\(name).gaps") ? copy.text("\(name).gaps") : ""
+        #expect(gaps == (isLast ? gap : ""), "\(seed): \(name)")
+      }
     }
   }
 
