@@ -22,16 +22,11 @@ struct LogAllowanceTests {
     let broker = try TestBroker()
     let brokers = try BrokerLoop(BrokerOptions(servers: [broker.url]))
     let counts: [Count] = try brokers.wait("the requests") { client, done in
-      MessageStream.open("sluice", replicas: 1, with: client) { found in
-        guard case .success(let stream) = found else { return done([]) }
-        var options = UploadLimitsConfiguration()
-        options.quota = 100
-        let usage = LogUsage(options, finishAfter: .seconds(3600))
-        let context = ServingContext(
-          loop: client.loop, assignment: .only, figures: ServerLoopFigures(), finishAfter: .seconds(3600),
-          isValid: { _ in true }, emit: { _ in })
-        let log = UploadLog(
-          context, stream: stream, options: options, usage: usage, maximumBodyLength: nil, maximumHole: 0)
+      var options = UploadLimitsConfiguration()
+      options.quota = 100
+      UploadLog.open(with: client, options, emit: { _ in }) { log in
+        guard let log else { return done([]) }
+        let usage = log.usage
         let last = LogEntry(
           offset: 0, count: 0, streamID: "s", streamStart: 0, owner: nil, mark: .init(publisher: "p", number: 1))
         var counts: [Count] = []

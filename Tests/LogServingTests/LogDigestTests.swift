@@ -97,6 +97,29 @@ struct LogDigestTests {
     }
   }
 
+  @Test("an upload that does not match its Repr-Digest is reported once, by the server that has found it")
+  func reportedOnce() throws {
+    let broker = try TestBroker()
+    let (one, other) = (try LogServer(broker), try LogServer(broker))
+    let location = try one.create("one ", ["Repr-Digest: \(Self.digest("one too"))"])
+    #expect(try Self.status(other, location, at: 4, completes: true, body: "two") == 400)
+    // Each server reads the messages in their order.
+    _ = try one.create("next")
+    for server in [one, other] {
+      let usage = try server.usage
+      try waitUntil("only the next upload is unfinished") { usage.count == 1 && usage.bytes == 4 }
+    }
+    // A loop has reported what it has read before it serves another request.
+    for server in [one, other] { #expect(try server.head(location).status == 410) }
+    func reports(_ server: LogServer) -> [String] {
+      let others: [ServerEvent.Kind] = [.begun, .continued]
+      let events = server.events.all.filter { !others.contains($0.kind) && $0.status != 410 }
+      return events.map { "\($0.kind) \($0.status ?? 0)" }
+    }
+    #expect(reports(one).isEmpty, "\(reports(one))")
+    #expect(reports(other) == ["refused 400"], "\(reports(other))")
+  }
+
   @Test("the Repr-Digest of a single request is compared, with and without the protocol")
   func oneRequest() throws {
     let broker = try TestBroker()

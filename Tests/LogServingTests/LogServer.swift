@@ -2,8 +2,11 @@
 
 import BrokerTesting
 import EventLoops
+import HTTPMessages
 import JetStream
 import NetworkTesting
+import ResumableUploads
+import StreamServing
 import Testing
 import UploadServer
 
@@ -60,4 +63,40 @@ extension TestBroker {
   }
 
   func bytes(of location: String) throws -> [UInt8] { try messages(of: location).flatMap(\.content.payload) }
+}
+
+extension UploadLog {
+  /// Opens the log for requests without a connection, on the loop of the client. Nil if that fails.
+  static func open(
+    with client: BrokerClient, _ options: UploadLimitsConfiguration, emit: @escaping (ServerEvent) -> Void,
+    _ completion: @escaping (UploadLog?) -> Void
+  ) {
+    MessageStream.open("sluice", replicas: 1, with: client) { found in
+      guard case .success(let stream) = found else { return completion(nil) }
+      let context = ServingContext(
+        loop: client.loop, assignment: .only, figures: ServerLoopFigures(), finishAfter: .seconds(3600),
+        isValid: { _ in true }, emit: emit)
+      let usage = LogUsage(options, finishAfter: .seconds(3600))
+      completion(
+        UploadLog(
+          context, stream: stream, options: options, usage: usage, maximumBodyLength: nil, maximumHole: 0))
+    }
+  }
+}
+
+extension RequestHead {
+  /// An append of content whose length is not announced.
+  static func append(
+    to location: String, at offset: Int, completes: Bool, _ more: HeaderFields = [:]
+  ) throws -> RequestHead {
+    var fields: HeaderFields = [
+      "content-type": "application/partial-upload", "upload-offset": "\(offset)",
+      "upload-complete": completes ? "?1" : "?0", "upload-draft-interop-version": "8",
+    ]
+    fields.append(contentsOf: more)
+    let path = Array(location.utf8)
+    return RequestHead(
+      method: "PATCH", target: try RequestTarget(path.span, method: "PATCH"), minorVersion: 1, fields: fields,
+      framing: .chunked, expectsContinue: false, keepsAlive: true)
+  }
 }

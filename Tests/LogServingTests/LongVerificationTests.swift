@@ -15,21 +15,37 @@ import Testing
 
 @Suite("The reading of an upload for its digest")
 struct LongVerificationTests {
-  /// The last request of an upload, on the loop of a broker's client. The test acts between two messages that are read.
+  /// When the test acts.
+  private enum Moment {
+    /// The messages of the upload are being read.
+    case reading
+    /// The response waits for the brokers.
+    case finishing
+
+    func isNow(_ transfer: LogTransfer) -> Bool {
+      switch self {
+      case .reading: transfer.verification == .reading
+      case .finishing: transfer.isFinishing
+      }
+    }
+  }
+
+  /// The last request of an upload, on the loop of a broker's client. The test acts between two answers of the broker.
   /// Unchecked, because only the loop's thread uses it.
   private final class LastRequest: Exchange, @unchecked Sendable {
     let loop: EventLoop
     let peer = "test"
     private let transfer: LogTransfer
+    private let moment: Moment
     private let act: (LogTransfer) -> Void
     private let answered: (Int) -> Void
 
     init(
-      _ transfer: LogTransfer, _ loop: EventLoop, _ act: @escaping (LogTransfer) -> Void,
+      _ transfer: LogTransfer, _ loop: EventLoop, _ moment: Moment, _ act: @escaping (LogTransfer) -> Void,
       answered: @escaping (Int) -> Void
     ) {
       (self.transfer, self.loop) = (transfer, loop)
-      (self.act, self.answered) = (act, answered)
+      (self.moment, self.act, self.answered) = (moment, act, answered)
     }
 
     // The handler is within a step.
@@ -45,13 +61,10 @@ struct LongVerificationTests {
       look()
     }
 
-    /// Looks once per turn. The reading takes more turns, because it asks the broker for one message after another.
+    /// Looks once per turn. A step that asks the broker takes more turns.
     private func look() {
-      switch transfer.verification {
-      case .due: loop.execute { [self] in look() }
-      case .reading: act(transfer)
-      case .counting, .done: break
-      }
+      if moment.isNow(transfer) { return act(transfer) }
+      if !transfer.isOver { loop.execute { [self] in look() } }
     }
 
     func respond(_ response: Response) { answered(response.status) }
@@ -66,6 +79,7 @@ struct LongVerificationTests {
   private struct Outcome {
     let brokers: BrokerLoop
     let statuses: EventLog<Int>
+    let events: EventLog<ServerEvent>
   }
 
   private static func upload(_ server: LogServer, announcing text: String) throws -> String {
@@ -77,31 +91,21 @@ struct LongVerificationTests {
     return location
   }
 
-  /// Completes the upload with "three". `act` is called when the reading has begun.
+  /// Completes the upload with "three". `act` is called once, at a moment of the request.
   private static func complete(
-    _ location: String, _ broker: TestBroker, _ act: @escaping @Sendable (LogTransfer) -> Void
+    _ location: String, _ broker: TestBroker, at moment: Moment = .reading,
+    _ act: @escaping @Sendable (LogTransfer) -> Void
   ) throws -> Outcome {
     let outcome = try Outcome(
-      brokers: BrokerLoop(BrokerOptions(servers: [broker.url])), statuses: EventLog())
-    let (statuses, path) = (outcome.statuses, Array(location.utf8))
-    let head = RequestHead(
-      method: "PATCH", target: try RequestTarget(path.span, method: "PATCH"), minorVersion: 1,
-      fields: [
-        "content-type": "application/partial-upload", "upload-offset": "8", "upload-complete": "?1",
-        "upload-draft-interop-version": "8",
-      ], framing: .chunked, expectsContinue: false, keepsAlive: true)
+      brokers: BrokerLoop(BrokerOptions(servers: [broker.url])), statuses: EventLog(), events: EventLog())
+    let (statuses, events) = (outcome.statuses, outcome.events)
+    let head = try RequestHead.append(to: location, at: 8, completes: true)
     let begins: Bool = try outcome.brokers.wait("the request") { client, done in
-      MessageStream.open("sluice", replicas: 1, with: client) { found in
-        guard case .success(let stream) = found else { return done(false) }
-        let options = UploadLimitsConfiguration()
-        let context = ServingContext(
-          loop: client.loop, assignment: .only, figures: ServerLoopFigures(), finishAfter: .seconds(3600),
-          isValid: { _ in true }, emit: { _ in })
-        let log = UploadLog(
-          context, stream: stream, options: options, usage: LogUsage(options, finishAfter: .seconds(3600)),
-          maximumBodyLength: nil, maximumHole: 0)
-        guard let transfer = LogUploadHandler(log).handler(for: head) as? LogTransfer else { return done(false) }
-        transfer.begin(LastRequest(transfer, client.loop, act) { statuses.append($0) })
+      UploadLog.open(with: client, UploadLimitsConfiguration(), emit: { events.append($0) }) { log in
+        guard let log, let transfer = LogUploadHandler(log).handler(for: head) as? LogTransfer else {
+          return done(false)
+        }
+        transfer.begin(LastRequest(transfer, client.loop, moment, act) { statuses.append($0) })
         done(true)
       }
     }
@@ -164,5 +168,21 @@ struct LongVerificationTests {
     let status = try outcome.statuses.first("the response") { _ in true }
     #expect(!isEnded && status == 201)
     #expect(try Self.texts(broker, location) == ["", "one ", "two ", "thr", "", "ee"])
+  }
+
+  @Test("a refuted upload whose client leaves while its bytes are removed is reported once")
+  func leftDuringRemoval() throws {
+    let broker = try TestBroker()
+    let server = try LogServer(broker)
+    let location = try Self.upload(server, announcing: "one two four")
+    let outcome = try Self.complete(location, broker, at: .finishing) { $0.aborted(.peerClosed) }
+    defer { withExtendedLifetime(outcome) {} }
+    let refusal = try outcome.events.first("the refusal") { $0.status == 400 }
+    // The broker answers in order, so another removal of the bytes would be over by now.
+    let messages = try outcome.brokers.open("sluice").messages(of: String(location.dropFirst("/.uploads/".count)))
+    #expect(messages.map(\.content.payload) == [[]])
+    let events = outcome.events.all.filter { $0.kind != .continued }
+    #expect(events.map(\.kind) == [refusal.kind], "\(events)")
+    #expect(outcome.statuses.all.isEmpty)
   }
 }
