@@ -314,6 +314,47 @@ struct LiveStreamerLifeTests {
     #expect(shortest >= limit && shortest <= limit * 3 / 2, "\(times)")
   }
 
+  @Test("a return to the former upload, because no other one can be created, does not prolong the finish timeout")
+  func finishBetweenUploads() throws {
+    let version = "Upload-Draft-Interop-Version: 8"
+    let isOverwritten = try EventCounter()
+    let attempts = try EventLog<String>()
+    let server = try ScriptedServer { connection, number in
+      let line = try connection.head().line
+      guard number == 0 else {
+        attempts.append(line)
+        // Not a synchronization: the client looks every quarter of a second, and must see both uploads.
+        poll(nil, 0, 300)
+        if line.hasPrefix("POST") { return connection.reset() }
+        return try connection.respond("410 Gone", ["Connection: close"])
+      }
+      try connection.respond("201 Created", ["Location: /u", "Upload-Complete: ?0", version])
+      _ = try connection.head()
+      var count = 0
+      while count < 1000, let chunk = try connection.chunk() { count += chunk.count }
+      try connection.send("HTTP/1.1 104 Upload Resumption Supported\r\nUpload-Offset: 1000\r\n\(version)\r\n\r\n")
+      _ = waitUntilReadable(isOverwritten.descriptor)
+      connection.reset()
+    }
+    try withSession { session throws in
+      let source = try PushedSource()
+      let stream = try RunningStream(source, session, server.url) {
+        $0.resumable = .always
+        $0.buffer = .bytes(256 << 10)
+        $0.memory = .kept
+      }
+      try source.push([UInt8](repeating: 1, count: 1000))
+      try stream.waitUntilAcknowledged(1000)
+      // The next upload begins behind lost bytes, further than the former one.
+      try source.push([UInt8](repeating: 2, count: 1 << 20))
+      isOverwritten.signal()
+      for method in ["HEAD", "POST"] { try attempts.first("a \(method)") { $0.hasPrefix(method) } }
+      stream.streamer.finish(within: .seconds(2))
+      let summary = try stream.summary()
+      #expect(summary.error?.kind == .unfinished, "\(summary)")
+    }
+  }
+
   @Test(
     "if the server has become silent at the end of a stream, another connection delivers the rest in time",
     arguments: [false, true])
