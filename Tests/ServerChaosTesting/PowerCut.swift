@@ -242,16 +242,17 @@ package struct PowerCut {
     return fremovexattr(directory, attribute) == 0
   }
 
-  /// Up to where a growing file was synced before the power failure. Nil if a server has opened it since and has
-  /// removed the bytes after that, or if it has no mark.
-  static func syncedSize(_ path: String) -> Int? {
+  /// Up to where a growing file is marked as synced, and whether that was before the power failure. If so, no server has
+  /// opened it since, and has removed the bytes after that. Nil if it has no mark.
+  static func mark(of path: String) -> (size: Int, isFromBefore: Bool)? {
     let file = open(path, O_RDONLY | O_CLOEXEC)
     defer { close(file) }
     var value = [UInt8](repeating: 0, count: 128)
     let count = fgetxattr(file, attribute, &value, value.count)
     guard count > 0 else { return nil }
     let words = String(decoding: value[..<count], as: UTF8.self).split(separator: " ")
-    return words.count == 2 && words[0] == bootBefore ? Int(words[1]) : nil
+    guard words.count == 2, let size = Int(words[1]) else { return nil }
+    return (size, words[0] == bootBefore)
   }
 
   private func write(

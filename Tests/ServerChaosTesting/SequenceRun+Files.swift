@@ -74,6 +74,11 @@ extension SequenceRun {
     if needed > 0, stream.hasContent, stream.owner != nil, longest < needed {
       throw fail("acknowledged bytes are lost", "\(stream.base) has \(longest) of \(needed)")
     }
+    // The bytes of a plain request need not be synced, but a file with such bytes has no mark.
+    let synced = recordings.map(\.syncedEnd).max() ?? 0
+    if options.setting.durability == "always", stream.hasContent, synced < acknowledged {
+      throw fail("acknowledged bytes are not marked as synced", "\(stream.base) has \(synced) of \(acknowledged)")
+    }
     guard let end = stream.completeEnd else { return }
     let isShared = mine.count > 1 || stream.hasUnknown
     guard recordings.contains(where: { $0.isComplete && ($0.end == end || isShared && $0.end > end) }) else {

@@ -11,8 +11,12 @@ struct StoredRecording {
   var content: [UInt8]
   /// The missing ranges in its record, in stream offsets.
   var gaps: [Range<UInt64>]
+  /// How many bytes are marked as synced, if it grows; nil if it has no mark.
+  var marked: Int?
 
   var end: UInt64 { start + UInt64(content.count) }
+  /// The end of the bytes that count after a power failure.
+  var syncedEnd: UInt64 { start + UInt64(min(marked ?? content.count, content.count)) }
   var isComplete: Bool { !name.hasSuffix(".part") }
 }
 
@@ -36,9 +40,10 @@ final class StoredFiles {
     var result: [StoredRecording] = []
     for name in files(of: base) where !name.hasSuffix(".gaps") {
       var recording = StoredRecording(name: name, start: 0, content: try contents(name), gaps: [])
-      // The server removes the bytes after that before it adds others or completes the recording.
-      if !recording.isComplete, let size = PowerCut.syncedSize("\(path)/\(name)") {
-        recording.content.removeSubrange(min(size, recording.content.count)...)
+      if !recording.isComplete, let mark = PowerCut.mark(of: "\(path)/\(name)") {
+        recording.marked = mark.size
+        // The server removes the bytes after that before it adds others or completes the recording.
+        if mark.isFromBefore { recording.content.removeSubrange(min(mark.size, recording.content.count)...) }
       }
       let record = String(name.prefix { $0 != "." }) + ".gaps"
       if files(of: base).contains(record) {
