@@ -217,20 +217,70 @@ struct CollectTests {
     try waitUntil("the other messages are removed") { try stream.messages(of: token).count == 1 }
     try rig.finish()
     // It reads the log from its beginning.
-    let directory = try TemporaryDirectory()
+    let output = try Self.collect(rig, partition, after, into: TemporaryDirectory())
+    // Collectors that keep messages have purged none.
+    let isReported = output.contains { $0.contains("whose beginning is no longer in the log") }
+    #expect(isReported == (partition == "1/1" || after == "keep"), "\(output)")
+  }
+
+  /// Lets a new collector collect the present log. Returns all that it has printed.
+  ///
+  /// - Parameter check: called before its end.
+  private static func collect(
+    _ rig: CollectRig, _ partition: String, _ after: String, into directory: TemporaryDirectory,
+    beforeEnd check: () throws -> Void = {}
+  ) throws -> [String] {
     let options = ["--directory", directory.path, "--partition", partition, "--after-collect", after]
-    let next = try sluice(["collect", rig.broker.url] + options)
-    try next.lines.first("the collector to begin") { $0.text.hasPrefix("collecting ") }
+    let collector = try sluice(["collect", rig.broker.url] + options)
+    try collector.lines.first("the collector to begin") { $0.text.hasPrefix("collecting ") }
+    let stream = try BrokerLoop(.init(servers: [rig.broker.url])).open("sluice")
     let last = try stream.lastMessage(of: "*")?.sequence ?? 0
     try waitUntil("message \(last) is collected") {
       let text = String(decoding: try directory.contents(".collected"), as: UTF8.self)
       return text.firstMatch(of: /sequence=([0-9]+)/).flatMap { UInt64($0.1) } ?? 0 >= last
     }
-    next.signal(SIGTERM)
-    #expect(try next.wait() == 0, "\(next.errors)")
-    // Collectors that keep messages have purged none.
-    let isReported = next.output.contains { $0.contains("whose beginning is no longer in the log") }
-    #expect(isReported == (partition == "1/1" || after == "keep"), "\(next.output)")
+    try check()
+    collector.signal(SIGTERM)
+    #expect(try collector.wait() == 0, "\(collector.errors)")
+    return collector.output + collector.errors
+  }
+
+  @Test(
+    "a collector prints nothing about the streams of another partition, whose collector has completed them",
+    arguments: ["purge", "keep"])
+  func otherPartition(_ after: String) throws {
+    // The test starts the collectors.
+    let rig = try CollectRig(collectors: 0)
+    var tokens: [String: String] = [:]
+    for number in 10..<22 {
+      let id = "stream-\(number)"
+      let lines = ["Upload-Complete: ?0", "Stream-ID: \(id)"]
+      let location = try #require(try rig.send(.log, "POST", "/x", owner: "alice", lines, Array("one ".utf8)).location)
+      let more = ["Upload-Complete: ?1", "Upload-Offset: 4", "Content-Type: application/partial-upload"]
+      #expect(try rig.send(.log, "PATCH", location, owner: "alice", more, Array("two".utf8)).status == 201)
+      tokens[id] = String(location.dropFirst("/.uploads/".count))
+    }
+    let stream = try BrokerLoop(.init(servers: [rig.broker.url])).open("sluice")
+    var owned: [[String]] = []
+    var printed: [[String]] = []
+    for partition in ["1/2", "2/2"] {
+      let directory = try TemporaryDirectory()
+      let output = try Self.collect(rig, partition, after, into: directory) {
+        guard after == "purge" else { return }
+        for (id, token) in tokens where directory.names.contains("x-\(id).bin") {
+          try waitUntil("the other messages of \(id) are removed") { try stream.messages(of: token).count == 1 }
+        }
+      }
+      owned.append(tokens.keys.filter { directory.names.contains("x-\($0).bin") })
+      printed.append(output)
+    }
+    #expect(owned.allSatisfy { !$0.isEmpty } && owned.joined().sorted() == tokens.keys.sorted(), "\(owned)")
+    for (index, output) in printed.enumerated() {
+      for id in owned[index] { #expect(output.contains { $0.contains(id) }, "\(id) in \(output)") }
+      let others = owned[1 - index]
+      #expect(!output.contains { line in others.contains { line.contains($0) } }, "\(output)")
+      #expect(!output.contains { $0.contains("whose beginning is no longer in the log") }, "\(output)")
+    }
   }
 
   @Test("purge ends an upload whose recording another one has completed, so that its messages do not seem lost")
