@@ -1,6 +1,7 @@
 // Tests that the bytes of an upload stay valid when the server lacks a resource to read or to drop them.
 
 import Digests
+import DiskFiles
 import ExitTesting
 import Glibc
 import NetworkTesting
@@ -205,6 +206,49 @@ struct KeptByteShortageTests {
           if place.isEmpty { break }
           try require(call < 100, "the calls do not end")
         }
+      }
+    }
+  }
+
+  @Test(
+    "an announcement whose sync lacks a resource follows when the server has it, without further bytes",
+    arguments: Keeper.allCases, [EMFILE, ENOMEM])
+  func announced(_ keeper: Keeper, _ code: Int32) async {
+    await #expect(processExitsWith: .success) { [name = keeper.rawValue as String, code = code as Int32] in
+      reportingErrors {
+        let keeper = Keeper(rawValue: name) ?? .spool
+        let test = try KeptByteShortageTests.server(in: TemporaryDirectory(), .always)
+        func begin(_ path: String, _ id: String) throws -> (upload: String, client: RawClient) {
+          let upload = try test.create(path, ["Stream-ID: \(id)"])
+          try test.append(upload, at: 0, "abc")
+          let client = try test.connect()
+          try client.patch(upload, at: 3, chunked: true)
+          try client.awaitProgress(3)
+          return (upload, client)
+        }
+        let (upload, client) = try begin(keeper.path, "a")
+        let (_, other) = try begin("/t.txt", "b")
+        // The disk hangs until the file is closed.
+        let calls = sync_gate_calls()
+        sync_gate_close()
+        try other.sendChunk("def")
+        try waitUntil("the worker waits for the disk") { sync_gate_calls() > calls }
+        try client.sendChunk("def")
+        let file = keeper == .spool ? "\(upload).body" : "/t-a.part"
+        try waitUntil("the bytes are written") {
+          try test.directory.text(String(file.dropFirst())) == "abcdef"
+        }
+        open_gate_fail(code, file)
+        try waitUntil("the file is closed") {
+          test.server.shared.openFiles.closeIdle()
+          return try !openPaths().contains(test.directory.path + file)
+        }
+        sync_gate_open()
+        // One attempt opens the file to write its bytes, to mark them, and to remove its mark.
+        try waitUntil("there are more attempts") { open_gate_failures() > 3 }
+        open_gate_fail(0, "")
+        try client.awaitProgress(6)
+        test.stop()
       }
     }
   }
