@@ -242,8 +242,8 @@ package struct PowerCut {
     return fremovexattr(directory, attribute) == 0
   }
 
-  /// Up to where a growing file is marked as synced, and whether that was before the power failure. If so, no server has
-  /// opened it since, and has removed the bytes after that. Nil if it has no mark.
+  /// Up to where a growing file is marked as synced, and whether that was before the power failure. If so, no server
+  /// has opened it since and removed the bytes after that. Nil if it has no mark.
   static func mark(of path: String) -> (size: Int, isFromBefore: Bool)? {
     let file = open(path, O_RDONLY | O_CLOEXEC)
     defer { close(file) }
