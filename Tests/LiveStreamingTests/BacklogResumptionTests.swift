@@ -344,6 +344,8 @@ struct BacklogResumptionTests: BacklogSuite {
     }
     var configuration = LiveStreamConfiguration(request: UploadRequest(url: "\(peer.url)/x.bin"))
     configuration.buffer = .bytes(64 << 10)
+    // What is left of the process must not begin another request, and then another upload, however long this takes.
+    configuration.rollOver.after = .seconds(3600)
     try withSession { session throws in
       let (source, events) = (try PushedSource(), try EventLog<LiveStreamEvent>())
       let streamer = try LiveStreamer(source, configuration: configuration, session: session, spool: try open())
