@@ -89,8 +89,8 @@ struct LogAppend {
 
   // MARK: Content
 
-  /// Requests a message, even without bytes.
-  mutating func announce() { wantsMessage = true }
+  /// Requests a message, even without bytes. None follows the one that ends the upload.
+  mutating func announce() { wantsMessage = !isLast }
 
   mutating func take(_ bytes: some Sequence<UInt8>) { waiting += bytes }
 
@@ -132,6 +132,8 @@ struct LogAppend {
     guard let batch = inFlight, phase != .over else { return .nothing }
     (self.sequence, storedSequence) = (sequence, sequence)
     isLast = batch.completes || batch.deactivation != nil
+    // A message that was requested meanwhile would reopen the upload.
+    if isLast { wantsMessage = false }
     durable = batch.end
     (inFlight, trouble, phase) = (nil, nil, .ready)
     // The next message would be refused.

@@ -36,6 +36,29 @@ struct LogAppendTests {
 
   private static let refused = BrokerError.refused(code: 400, number: 10071, reason: "wrong last sequence")
 
+  @Test("no message follows the one that ends an upload, although a sign of activity was due", arguments: [true, false])
+  func lastMessage(isAcknowledged: Bool) {
+    let ends: [(inout LogAppend) -> Void] = [
+      { $0.complete() }, { $0.deactivate(.stateLost) }, { $0.discard(.lengthExceeded) },
+    ]
+    for end in ends {
+      var append = LogAppend(after: 0, at: 0, announcing: true)
+      append.take([1, 2, 3])
+      end(&append)
+      guard case .publish = append.next(limit: 5) else { return Issue.record("nothing is published") }
+      append.announce()
+      if isAcknowledged {
+        #expect(append.published(sequence: 7) == .advanced)
+      } else {
+        #expect(append.failed(Self.refused, now: 0) == .readLast)
+        #expect(append.found(sequence: 7, isOwn: true, now: 0) == .advanced)
+      }
+      #expect(append.isLast && append.isDrained && append.next(limit: 5) == .nothing)
+      append.announce()
+      #expect(append.isLast && append.isDrained && append.next(limit: 5) == .nothing)
+    }
+  }
+
   @Test("for any losses on the way, the log contains no hole, no repeated byte, and all acknowledged bytes")
   func faults() {
     for seed in UInt64(1)...2000 {
