@@ -209,7 +209,7 @@ extension SequenceRun {
     if [404, 410].contains(final.status) { return try gone(upload, others, "HEAD: \(call.outcome.text)") }
     guard call.outcome.isSuccess else {
       if final.status == 503 && isStopping { return }
-      throw fail("HEAD is answered with \(final.status)", call.outcome.text)
+      throw fail("HEAD is answered with \(final.status)", "\(call.outcome.text) after \(MonotonicInstant.now - call.sentAt)")
     }
     switch call.phaseBefore {
     case .deleted?, .lost?, .expired?: throw fail("an upload is back that was gone", call.outcome.text)
@@ -277,6 +277,9 @@ extension SequenceRun {
       }
     } else if [404, 410].contains(final.status) {
       try gone(upload, others, "DELETE: \(call.outcome.text)")
+    } else if isLog, final.status == 503, !others.isEmpty {
+      // Its message may be stored later.
+      if call.phaseBefore == .open { (upload.mayBeGone, upload.mayBeDeleted) = (true, true) }
     } else if others.isEmpty, !(final.status == 503 && isStopping) {
       throw fail("DELETE is answered with \(final.status)", call.outcome.text)
     }
