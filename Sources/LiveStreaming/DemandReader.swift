@@ -132,10 +132,20 @@ final class DemandReader {
   func fetch() -> Bool {
     while mayHaveBytes, !waitsForSpace, producer != nil {
       var code: Int32 = 0
-      let result = producer?.write(maximum: DescriptorSource.readSize) { free in
+      var result = producer?.write(maximum: DescriptorSource.readSize) { free in
         let count = free.withUnsafeMutableBytes { read(into: $0) }
         code = count < 0 ? errno : 0
         return max(0, count)
+      }
+      if stopsWhenFull, case .full? = result {
+        // The buffer is too small only if another byte follows.
+        var byte: UInt8 = 0
+        let count = withUnsafeMutableBytes(of: &byte) { read(into: $0) }
+        if count > 0 {
+          end(.failed(DescriptorSource.overflow))
+          return true
+        }
+        (result, code) = (.written(0), count < 0 ? errno : 0)
       }
       switch (result, code) {
       case (.written(let count)?, 0) where count > 0:
@@ -150,9 +160,6 @@ final class DemandReader {
       case (.written?, EOPNOTSUPP): end(.needsThread)
       case (.written?, _):
         end(.failed(LiveStreamError(.source, SystemError(operation: operation, code: code).description)))
-        return true
-      case (.full?, _) where stopsWhenFull:
-        end(.failed(DescriptorSource.overflow))
         return true
       case (.full?, _): waitsForSpace = requestSpace()
       case (nil, _): return false

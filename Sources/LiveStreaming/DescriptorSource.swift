@@ -107,15 +107,29 @@ public final class DescriptorSource: OnDemandSource, @unchecked Sendable {
   /// The thread: reads and publishes until the end, an error, or a request to stop.
   private func run(_ context: SourceContext) {
     guard var producer = producer.take() else { return }
-    let most = min(Self.readSize, producer.capacity / 4)
+    let discards = context.overflow == .dropOldest
+    let most = discards ? min(Self.readSize, producer.capacity / 4) : 1
+    let outside = UnsafeMutableRawBufferPointer.allocate(byteCount: most, alignment: 1)
+    defer { outside.deallocate() }
     reading: while waits(for: descriptor) {
       var code: Int32 = 0
-      // The source discards only as many bytes as will arrive.
-      let minimum = context.overflow == .dropOldest ? min(most, readableByteCount ?? most) : 1
-      let result = producer.write(minimum: minimum, maximum: Self.readSize) { free in
-        let count = free.withUnsafeMutableBytes { read(descriptor, $0.baseAddress, $0.count) }
-        code = count < 0 ? errno : 0
-        return max(0, count)
+      var result = CircularBuffer.Producer.WriteResult.full
+      if !discards {
+        result = producer.write(maximum: Self.readSize) { free in
+          free.withUnsafeMutableBytes { read(into: $0, &code) }
+        }
+      }
+      if case .full = result, context.overflow != .wait {
+        // The buffer discards only as many bytes as have arrived, and is too small only if another byte does.
+        let count = read(into: outside, &code)
+        if count > 0, !discards {
+          context.fail(Self.overflow)
+          break reading
+        }
+        // A reader may be in the way, for as long as it copies, and no event reports its end.
+        let arrived = UnsafeRawBufferPointer(rebasing: outside.prefix(count))
+        while count > 0, case .full = producer.write(copying: arrived.bytes) { sched_yield() }
+        result = .written(count)
       }
       switch (result, code) {
       case (.written, EINTR), (.written, EAGAIN):
@@ -128,40 +142,27 @@ public final class DescriptorSource: OnDemandSource, @unchecked Sendable {
         context.fail(LiveStreamError(.source, SystemError(operation: "reading \(name)", code: code).description))
         break reading
       case (.full, _):
-        if context.overflow == .stop {
-          context.fail(Self.overflow)
-          break reading
-        }
-        guard waitsForSpace(&producer, minimum, context) else { break reading }
+        guard waitsForSpace(&producer) else { break reading }
       }
     }
     producer.finish()
+  }
+
+  /// read(2). Returns 0 at the end, and after an error, whose number is in `code`.
+  private func read(into free: UnsafeMutableRawBufferPointer, _ code: inout Int32) -> Int {
+    let count = Glibc.read(descriptor, free.baseAddress, free.count)
+    code = count < 0 ? errno : 0
+    return max(0, count)
   }
 
   /// The error if the buffer is full and the source may not wait.
   static let overflow = LiveStreamError(
     .overflow, "the buffer is full. Choose a larger buffer or another overflow policy", remedy: .largerBuffer)
 
-  /// The number of bytes that can be read without waiting (FIONREAD, ioctl_tty(2)), at least 1. Nil if the descriptor
-  /// does not report it.
-  private var readableByteCount: Int? {
-    var count: Int32 = 0
-    return ioctl(descriptor, UInt(FIONREAD), &count) == 0 ? max(1, Int(count)) : nil
-  }
-
   /// Waits for room. Returns false on a request to stop.
-  private func waitsForSpace(
-    _ producer: inout CircularBuffer.Producer, _ minimum: Int, _ context: SourceContext
-  ) -> Bool {
-    // A reader was in the way, for as long as it copies, and no event reports its end. The source also does not wait
-    // for an acknowledgement, because the outage may last long.
-    if context.overflow == .dropOldest {
-      sched_yield()
-      return true
-    }
+  private func waitsForSpace(_ producer: inout CircularBuffer.Producer) -> Bool {
     // A quarter of the buffer at a time, because a wake-up for every acknowledged byte would cost more than it helps.
-    let wanted = max(minimum, min(Self.readSize, producer.capacity / 4))
-    guard producer.requestSpace(wanted) else { return true }
+    guard producer.requestSpace(max(1, min(Self.readSize, producer.capacity / 4))) else { return true }
     guard waits(for: producer.spaceDescriptor) else { return false }
     producer.drainSpaceSignals()
     return true

@@ -166,6 +166,32 @@ struct DescriptorReadingTests {
     #expect(reading.read(at: 0) == patternBytes(pattern, 0, 4096))
   }
 
+  @Test(
+    "an input that fills the buffer exactly loses no byte and is not too long, whether it ends at once or later",
+    arguments: [true, false], [OverflowPolicy.stop, .dropOldest])
+  func exactFit(_ isOnDemand: Bool, _ policy: OverflowPolicy) throws {
+    for (surplus, endsLater) in [-1, 0, 1].flatMap({ surplus in [(surplus, false), (surplus, true)] }) {
+      let pipe = try TestPipe()
+      let bytes = patternBytes(pattern, 0, 4096 + surplus)
+      #expect(pipe.write(Array(bytes.prefix(4096))))
+      if !endsLater {
+        #expect(pipe.write(Array(bytes.dropFirst(4096))))
+        pipe.closeWriting()
+      }
+      let reading = try Reading(pipe.reading, capacity: 4096, policy, isOnDemand: isOnDemand)
+      if endsLater {
+        try waitUntil("the first bytes were read") { reading.head == min(bytes.count, 4096) }
+        #expect(try reading.onLoop { !$0.fetch() } && reading.errors.all.isEmpty && !reading.isFinished)
+        #expect(pipe.write(Array(bytes.dropFirst(4096))))
+        pipe.closeWriting()
+      }
+      try reading.waitUntilFinished()
+      let (stops, lost) = (policy == .stop && surplus > 0, policy == .dropOldest ? max(0, surplus) : 0)
+      #expect(reading.errors.all == (stops ? [DescriptorSource.overflow] : []))
+      #expect(reading.read(at: UInt64(lost)) == Array((stops ? bytes.prefix(4096) : bytes[...]).dropFirst(lost)))
+    }
+  }
+
   @Test("a read error ends the source, and is reported once with its cause", arguments: [true, false])
   func failed(_ isOnDemand: Bool) throws {
     let (own, peer) = try socketPair()
