@@ -9,7 +9,8 @@ extension ResumableStream {
     let kind: LiveStreamError.Kind =
       switch failure {
       case .cancelled: .cancelled
-      case .refused, .processingFailed, .tooLarge, .limitTooSmall, .appendTooLarge, .noProgress: .refused
+      case .refused, .processingFailed, .tooLarge, .limitTooSmall, .limitsContradict, .appendTooLarge, .noProgress:
+        .refused
       case .insecureLocation: .insecureLocation
       case .offsetBeyondSent, .noOffset, .noLocation, .locationChanged, .completedEarly: .protocolBroken
       }

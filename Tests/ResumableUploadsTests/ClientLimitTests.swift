@@ -87,11 +87,14 @@ import Testing
 
   @Test("if no append can satisfy the limits, the client cancels the upload (draft, section Limits)")
   func contradiction() {
-    for limits in ["min-append-size=100, max-append-size=50", "max-append-size=0"] {
+    let contradictions: [(String, UInt64, UInt64)] = [
+      ("min-append-size=100, max-append-size=50", 100, 50), ("max-append-size=0", 1, 0),
+    ]
+    for (limits, minimum, maximum) in contradictions {
       var client = ClientScript.created(500, limits: limits)
       #expect(client.next == "DELETE", "\(limits)")
       client.answer(204)
-      #expect(client.failure == .appendTooLarge)
+      #expect(client.failure == .limitsContradict(minimum: minimum, maximum: maximum))
     }
   }
 

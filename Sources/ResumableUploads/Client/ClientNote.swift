@@ -65,6 +65,8 @@ package enum ClientFailure: Equatable, Sendable {
   case tooLarge(limit: UInt64)
   /// The server accepts so few bytes per request, or per upload resource, that a stream would flood it.
   case limitTooSmall(UInt64)
+  /// The server allows at most `maximum` bytes per request, and requires at least `minimum` (`Upload-Limit`).
+  case limitsContradict(minimum: UInt64, maximum: UInt64)
   /// The server refuses even the smallest append that it allows (413).
   case appendTooLarge
   /// The server ended the upload before the stream was over.
@@ -74,7 +76,8 @@ package enum ClientFailure: Equatable, Sendable {
   var isFinal: Bool {
     switch self {
     case .processingFailed, .completedEarly, .offsetBeyondSent, .locationChanged, .tooLarge, .limitTooSmall: true
-    case .cancelled, .refused, .noProgress, .noOffset, .noLocation, .insecureLocation, .appendTooLarge: false
+    case .cancelled, .refused, .noProgress, .noOffset, .noLocation, .insecureLocation, .limitsContradict, .appendTooLarge:
+      false
     }
   }
 
@@ -95,6 +98,8 @@ package enum ClientFailure: Equatable, Sendable {
     case .tooLarge(let limit): "it is longer than the server allows (\(limit) bytes)"
     case .limitTooSmall(let limit):
       "the server accepts at most \(limit) bytes per request (Upload-Limit), which is too little for a stream. Raise its max-size and max-append-size."
+    case .limitsContradict(let minimum, let maximum):
+      "the server accepts at most \(maximum) bytes per request, but at least \(minimum) (Upload-Limit). Correct one of its limits"
     case .appendTooLarge: "the server refuses even the smallest part that it allows (413)"
     case .completedEarly: "the server ended the upload before its end"
     }

@@ -35,7 +35,8 @@ extension UploadClientStateMachine {
     switch failure {
     case .noLocation, .insecureLocation, .noOffset: true
     case .refused, .noProgress, .completedEarly: answer.isForeign
-    case .cancelled, .processingFailed, .offsetBeyondSent, .locationChanged, .tooLarge, .limitTooSmall, .appendTooLarge:
+    case .cancelled, .processingFailed, .offsetBeyondSent, .locationChanged, .tooLarge, .limitTooSmall,
+      .limitsContradict, .appendTooLarge:
       false
     }
   }

@@ -102,7 +102,10 @@ extension UploadClientStateMachine {
       return send(Append(start: resource.offset, completes: true), maximum: available)
     }
     if let maximum, maximum < least {
-      guard hasAcknowledged else { return abandon(.appendTooLarge) }
+      guard hasAcknowledged else {
+        return abandon(
+          server.shrunkAppendSize == nil ? .limitsContradict(minimum: least, maximum: maximum) : .appendTooLarge)
+      }
       // The server has accepted bytes before, so one of these limits is wrong.
       (server.limits.maximumAppendSize, server.limits.minimumAppendSize, server.shrunkAppendSize) = (nil, nil, nil)
       return wait(.offsetRetrieval)
