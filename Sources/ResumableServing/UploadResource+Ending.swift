@@ -55,6 +55,8 @@ extension UploadResource {
     var event = content.event(kind, ledger.request)
     (event.peer, event.offset, event.reason) = (peer, ledger.state.offset, reason ?? cause.description)
     noteOwnOffset()
+    // The timer would keep it in memory.
+    stopParking()
     // Its file may stay, with bytes that were acknowledged. Nobody syncs it later.
     if isSyncDue { synchronizeLast() }
     removal = RecordingRemoval(waiting: [completion])

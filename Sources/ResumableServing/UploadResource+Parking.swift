@@ -44,7 +44,7 @@ extension UploadResource {
     if ledger.hasUnwrittenOffset { save() }
   }
 
-  /// A request is active again, or the server ends.
+  /// A request is active again, or the upload or the server ends.
   func stopParking() {
     if let parkTimer { resources.loop.cancel(parkTimer) }
     parkTimer = nil
