@@ -256,6 +256,10 @@ extension CircularBuffer {
       storage.isBacked(at: offset) && storage.backing?.isMissing(at: offset) == true
     }
 
+    /// Positions whose bytes are lost although they were not released, in order, as far as is known: the producer
+    /// dropped them before they were copied. Those that were released since may be among them.
+    package var holes: [Range<UInt64>] { storage.holes }
+
     /// Releases all bytes before `offset`, so that their space is free. An offset that was already released has no
     /// effect. With ``Memory/returned``, only whole steps are released, and ``released`` may stay up to 64 KiB behind
     /// `offset`.

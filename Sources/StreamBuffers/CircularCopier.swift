@@ -21,8 +21,17 @@ package protocol CircularBacking: AnyObject, Sendable {
   ) -> CircularBuffer.Consumer.ReadResult<UnsafeRawBufferPointer>
   /// Whether the byte at `offset` is known to be missing, and others follow.
   func isMissing(at offset: UInt64) -> Bool
+  /// Positions whose bytes are lost, in order: the buffer dropped them before the backing had them. A read may find
+  /// others. Those that were released since may be among them.
+  ///
+  /// - Parameter oldestInMemory: the buffer's oldest byte.
+  func holes(before oldestInMemory: UInt64) -> [Range<UInt64>]
   /// Releases everything before `offset`.
   func release(upTo offset: UInt64)
+}
+
+extension CircularBacking {
+  package func holes(before oldestInMemory: UInt64) -> [Range<UInt64>] { [] }
 }
 
 extension CircularBuffer {

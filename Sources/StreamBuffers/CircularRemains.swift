@@ -12,6 +12,9 @@ extension CircularBuffer {
     package let oldest: UInt64
     /// One past the last byte.
     package let head: UInt64
+    /// The offset up to which the consumer had released bytes. The producer has taken those from here to ``oldest``.
+    /// They are lost unless they were copied. Nil if an earlier version has written the buffer.
+    package let consumed: UInt64?
     /// Whether the stream had ended.
     package let isFinished: Bool
     /// The consumer's note for another process; nil if there is none.
@@ -36,6 +39,8 @@ extension CircularBuffer {
       let released = min(head, words.pointee.released.load(ordering: .relaxed))
       // It cannot contain more bytes than its capacity.
       oldest = max(released, head - min(head, UInt64(memory.capacity)))
+      let after = words.pointee.consumed.load(ordering: .relaxed)
+      consumed = after == 0 ? nil : min(head, after - 1)
       isFinished = words.pointee.finished.load(ordering: .relaxed)
       note = memory.note.text
     }

@@ -53,6 +53,11 @@ extension CircularStorage {
     let start = words.pointee.released.load(ordering: .relaxed)
     precondition(wanted <= words.pointee.head.load(ordering: .acquiring), "releasing bytes that are not yet written")
     backing?.release(upTo: wanted)
+    // Before `released`, so that another process does not take released bytes for lost ones.
+    if let published, words.pointee.consumed.load(ordering: .relaxed) <= wanted {
+      published.pointee.consumed.store(wanted &+ 1, ordering: .releasing)
+      words.pointee.consumed.store(wanted &+ 1, ordering: .relaxed)
+    }
     let offset = memory == .returned ? wanted / UInt64(Self.returnStep) * UInt64(Self.returnStep) : wanted
     guard offset > start else { return }
     if memory == .returned { returnPages(from: start, to: offset) }
@@ -62,6 +67,9 @@ extension CircularStorage {
 
   /// The oldest readable offset, here or in the backing.
   var oldest: UInt64 { backing?.oldest ?? words.pointee.released.load(ordering: .acquiring) }
+
+  /// Positions whose bytes are neither here nor in the backing, as far as is known.
+  var holes: [Range<UInt64>] { backing?.holes(before: words.pointee.released.load(ordering: .acquiring)) ?? [] }
 
   /// Whether the bytes at `offset` have to be loaded from the backing.
   func isBacked(at offset: UInt64) -> Bool {

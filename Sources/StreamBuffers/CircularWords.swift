@@ -34,8 +34,12 @@ struct CircularWords: ~Copyable {
   /// The lowest offset that the consumer is using, `nothingPinned` if it is using none.
   let pinned = Atomic<UInt64>(nothingPinned)
 
-  // Written by the copier, for each copy.
-  private let apartFromTheConsumer = CacheLines()
+  // Only for a file: one more than the offset up to which the consumer has released bytes. `released` also counts those
+  // that the producer has taken. 0 in a file of an earlier version.
+  let consumed = Atomic<UInt64>(0)
+
+  // Written by the copier, for each copy. The words have kept their places here, too.
+  private let apartFromTheConsumer: InlineArray<15, UInt64> = InlineArray(repeating: 0)
   /// Everything before this offset exists elsewhere, so the producer may overwrite it.
   let copied = Atomic<UInt64>(0)
   /// Like `pinned`, for the copier.
@@ -70,6 +74,8 @@ struct CircularWords: ~Copyable {
     self.pausedBefore = pausedBefore
     publishHead(end)
     released.store(end, ordering: .relaxed)
+    // No stream gets as far as the largest offset.
+    consumed.store(end &+ 1, ordering: .relaxed)
     copied.store(end, ordering: .relaxed)
   }
 
@@ -100,6 +106,7 @@ struct CircularWords: ~Copyable {
     head.store(end, ordering: .relaxed)
     finished.store(other.pointee.finished.load(ordering: .relaxed), ordering: .relaxed)
     released.store(other.pointee.released.load(ordering: .relaxed), ordering: .relaxed)
+    consumed.store(other.pointee.consumed.load(ordering: .relaxed), ordering: .relaxed)
     pausesWritten.store(other.pointee.pausesWritten.load(ordering: .relaxed), ordering: .relaxed)
     pausesRead.store(other.pointee.pausesRead.load(ordering: .relaxed), ordering: .relaxed)
     noteCount.store(other.pointee.noteCount.load(ordering: .relaxed), ordering: .relaxed)

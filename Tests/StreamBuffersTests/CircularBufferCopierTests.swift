@@ -182,7 +182,7 @@ struct CircularBufferCopierTests {
       random.chance(50) ? .dropOldest : .refuse, UInt64(random.size(upTo: 1 << 20))
     )
     var ends = try CircularBuffer.makeCopied(settings)
-    var pauses: [UInt64] = []
+    var (pauses, consumed): ([UInt64], UInt64) = ([], settings.start)
     for _ in 0..<random.size(upTo: 40) {
       let (size, head) = (random.size(upTo: 4096), ends.producer.head)
       _ = ends.producer.write(minimum: size, maximum: size) { span in
@@ -191,12 +191,16 @@ struct CircularBufferCopierTests {
       }
       if random.chance(10), ends.producer.pause(77) { pauses.append(ends.producer.head) }
       if random.chance(30) { ends.copier.copied(upTo: ends.producer.head) }
-      if random.chance(30) { ends.consumer.release(upTo: ends.producer.head) }
+      if random.chance(30) {
+        consumed = ends.producer.head
+        ends.consumer.release(upTo: consumed)
+      }
     }
     let finishes = random.chance(50)
     if finishes { ends.producer.finish() }
     let remains = try #require(try CircularBuffer.Remains(path: path), "\(seed)")
     #expect(remains.head == ends.producer.head && remains.oldest == ends.consumer.released, "\(seed)")
+    #expect(remains.consumed == consumed, "\(seed)")
     let found = remains.pauses(from: 0)
     #expect(
       remains.isFinished == finishes && found.ahead.map(\.position) == pauses

@@ -113,6 +113,10 @@ struct OverwrittenBufferTests {
     // An earlier version wrote no copies.
     for (word, value) in [(HeadWord.before, 0), (.head, 6000), (.after, 0)] { set(word, UInt64(value)) }
     #expect(try CircularBuffer.Remains(path: path)?.head == 6000)
+    // Nor did it write up to where the consumer has released bytes.
+    words.pointee.consumed.store(0, ordering: .relaxed)
+    let left = try #require(try CircularBuffer.Remains(path: path))
+    #expect(left.consumed == nil)
     #expect(killed.producer.head == 6000)
   }
 }
