@@ -8,6 +8,9 @@ extension SpoolFile {
     holes.reduce(head - oldest) { $0 - UInt64($1.clamped(to: oldest..<head).count) }
   }
 
+  /// How many bytes between those that are released and the head were evicted, or are in a hole of at least 64 KiB.
+  package var lostByteCount: UInt64 { head - released - min(head - released, keptByteCount) }
+
   /// The position before which the file keeps `count` bytes, at most the head.
   package func position(afterKeeping count: UInt64) -> UInt64 {
     var (position, rest) = (oldest, count)

@@ -178,12 +178,34 @@ struct SharedStretch: Sendable {
   }
 }
 
-extension SpoolFile {
-  /// How many bytes exist only in memory, because the process that captured this stretch was killed.
-  package var byteCountInMemory: UInt64 {
-    guard !checkpoint.isFinished, let remains = (try? SharedStretch(id: id).remains()) ?? nil else { return 0 }
-    return remains.head - min(remains.head, max(head, remains.oldest))
+/// What the memory of an ended process shows about a stretch.
+package struct StretchRemains: Equatable, Sendable {
+  /// How many bytes exist only there.
+  package let byteCount: UInt64
+  /// Positions whose bytes are lost: the memory was full before the disk took them. The server has not acknowledged
+  /// them.
+  package let lost: Range<UInt64>
+  /// How many bytes are lost.
+  package var lostByteCount: UInt64 { lost.upperBound - lost.lowerBound }
+
+  /// - Parameter head: the position before which the stretch's file has bytes; 0 without a file.
+  init(_ remains: CircularBuffer.Remains, after head: UInt64) {
+    byteCount = remains.head - min(remains.head, max(head, remains.oldest, remains.passed))
+    // An earlier version does not distinguish them from acknowledged ones.
+    let start = max(head, remains.passed, remains.consumed ?? remains.oldest)
+    lost = min(start, remains.oldest)..<remains.oldest
   }
+}
+
+extension SpoolFile {
+  /// What the process that captured this stretch has left in memory; nil if it has left nothing.
+  package var remainsInMemory: StretchRemains? {
+    guard !checkpoint.isFinished, let remains = (try? SharedStretch(id: id).remains()) ?? nil else { return nil }
+    return StretchRemains(remains, after: head)
+  }
+
+  /// How many bytes exist only in memory, because the process that captured this stretch was killed.
+  package var byteCountInMemory: UInt64 { remainsInMemory?.byteCount ?? 0 }
 
   /// If the process that captured this stretch was killed, its memory shows which bytes the file lacks. If that memory
   /// is gone, or its content is not what the process left there, bytes may be lost.

@@ -8,8 +8,8 @@ internal import StreamBuffers
 package struct StretchInMemory: Sendable {
   /// The part of a stretch that is in memory.
   package enum Content: Equatable, Sendable {
-    /// How many bytes the server has not acknowledged.
-    case bytes(UInt64)
+    /// What the server has not acknowledged.
+    case remains(StretchRemains)
     /// The data is gone, or is not what its process left there. Bytes may be lost.
     case lost
     /// The data cannot be read now, for this reason.
@@ -54,7 +54,7 @@ package struct StretchInMemory: Sendable {
   package func content() -> Content {
     do throws(SpoolError) {
       guard let remains = try shared.remains() else { return .lost }
-      return .bytes(remains.head - min(remains.head, max(remains.oldest, remains.passed)))
+      return .remains(StretchRemains(remains, after: 0))
     } catch {
       if case .system = error.cause { return .unreadable(error) }
       return .lost

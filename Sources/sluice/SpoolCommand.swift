@@ -140,7 +140,7 @@ enum SpoolCommand {
         continue
       }
       report.list(stretch, content)
-      if action == .verify, content == .lost, code == .done { code = .dataLost }
+      if action == .verify, report.verify(stretch, content), code == .done { code = .dataLost }
     }
     return code
   }

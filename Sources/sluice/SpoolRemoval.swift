@@ -77,8 +77,8 @@ struct SpoolRemoval {
 
   private func checkIsAcknowledged(_ stretch: StretchInMemory) throws(CommandError) {
     switch stretch.content() {
-    case .bytes(0): break
-    case .bytes: throw Self.unacknowledged(stretch.entry)
+    case .remains(let remains) where remains.byteCount == 0: break
+    case .remains: throw Self.unacknowledged(stretch.entry)
     case .lost: throw Self.damaged(stretch.entry)
     case .unreadable(let error): throw Self.unreadable(stretch.entry, error)
     }

@@ -13,10 +13,14 @@ struct StretchReport {
   func list(_ entry: SpoolEntry, _ file: SpoolFile) throws(SpoolError) {
     let user = try SpoolFolder.user(of: entry.folder)
     let disk = try file.diskByteCount
+    // A process that uses the stream changes it.
+    let remains = user == .nobody ? Self.remains(file) : nil
+    let lost = file.lostByteCount + (remains?.lostByteCount ?? 0)
     if isJSON {
       var line = line("stretch", entry, file)
       line.add("disk_bytes", disk)
-      if user == .nobody { line.add("memory_bytes", file.byteCountInMemory) }
+      if user == .nobody { line.add("memory_bytes", remains?.byteCount ?? 0) }
+      line.add("lost_bytes", lost)
       if case .process(let process) = user {
         line.add("in_use", true)
         line.add("process", process)
@@ -31,9 +35,8 @@ struct StretchReport {
     ]
     if file.checkpoint.isFinished { facts.append("finished") }
     if file.mayLackBytes { facts.append("bytes may be lost") }
-    if user == .nobody, file.byteCountInMemory > 0 {
-      facts.append("\(Units.text(bytes: file.byteCountInMemory)) more in memory")
-    }
+    if let count = remains?.byteCount, count > 0 { facts.append("\(Units.text(bytes: count)) more in memory") }
+    if lost > 0 { facts.append("\(Units.text(bytes: lost)) lost") }
     if case .process(let process) = user { facts.append("in use by process \(process.map(String.init) ?? "unknown")") }
     Console.shared.put("\(entry.path.escaped)\n    \(facts.joined(separator: ", "))")
   }
@@ -44,22 +47,24 @@ struct StretchReport {
   func list(_ stretch: StretchInMemory, _ content: StretchInMemory.Content?) {
     var user: (isThere: Bool, process: Int32?) = (false, nil)
     if case .process(let process) = stretch.user { user = (true, process) }
-    var byteCount: UInt64?
-    if case .bytes(let count)? = content { byteCount = count }
+    var remains: StretchRemains?
+    if case .remains(let found)? = content { remains = found }
     if isJSON {
       var line = JSONLine(event: "stretch-in-memory")
       line.add("stream", stretch.entry.stream)
       line.add("path", stretch.entry.path)
       line.add("started", time(stretch.created))
-      line.add("memory_bytes", byteCount)
+      line.add("memory_bytes", remains?.byteCount)
+      line.add("lost_bytes", remains?.lostByteCount)
       line.add("bytes_may_be_lost", content == .lost)
       line.add("in_use", user.isThere)
       line.add("process", user.process)
       return Console.shared.put(line.line)
     }
     var facts = ["started \(time(stretch.created))"]
-    if let byteCount { facts.append("\(Units.text(bytes: byteCount)) not acknowledged") }
+    if let remains { facts.append("\(Units.text(bytes: remains.byteCount)) not acknowledged") }
     facts.append("only in memory, without a file")
+    if let lost = remains?.lostByteCount, lost > 0 { facts.append("\(Units.text(bytes: lost)) lost") }
     if content == .lost { facts.append("bytes may be lost") }
     if user.isThere { facts.append("in use by process \(user.process.map(String.init) ?? "unknown")") }
     Console.shared.put("\(stretch.entry.path.escaped)\n    \(facts.joined(separator: ", "))")
@@ -103,8 +108,12 @@ struct StretchReport {
   /// - Returns: whether bytes are lost that the server has not stored.
   func verify(_ entry: SpoolEntry, _ file: SpoolFile) throws(SpoolError) -> Bool {
     var found = try file.verify()
-    // A process that uses the file may have released or replaced blocks before they were read.
-    if try SpoolFolder.user(of: entry.folder) != .nobody {
+    var remains: StretchRemains?
+    if try SpoolFolder.user(of: entry.folder) == .nobody {
+      remains = Self.remains(file)
+      if let lost = remains?.lost, !lost.isEmpty { found.holes.append(lost) }
+    } else {
+      // A process that uses the file may have released or replaced blocks before they were read.
       found.forget(before: try SpoolFile.open(entry.path, access: .readOnly).oldest)
     }
     for damage in found.damage { put(damage, entry) }
@@ -113,15 +122,33 @@ struct StretchReport {
     if isJSON {
       var line = line("verified", entry, file)
       line.add("intact_bytes", found.intactByteCount)
+      if let remains { line.add("memory_bytes", remains.byteCount) }
       line.add("lost_bytes", found.lostByteCount)
       line.add("lost", found.hasLoss)
       Console.shared.put(line.line)
     } else {
       var loss = "\(found.lostByteCount) bytes lost"
       if found.mayLackBytes { loss = found.lostByteCount == 0 ? "bytes may be lost" : "\(loss), and more may be" }
-      Console.shared.say("\(entry.path.escaped): \(found.intactByteCount) bytes intact, \(loss)")
+      var intact = "\(found.intactByteCount) bytes intact"
+      if let count = remains?.byteCount, count > 0 { intact += ", \(count) more in memory" }
+      Console.shared.say("\(entry.path.escaped): \(intact), \(loss)")
     }
     return found.hasLoss
+  }
+
+  /// Prints the lost bytes of a stretch that has no file.
+  ///
+  /// - Returns: whether bytes are lost that the server has not stored.
+  func verify(_ stretch: StretchInMemory, _ content: StretchInMemory.Content?) -> Bool {
+    guard case .remains(let remains)? = content, !remains.lost.isEmpty else { return content == .lost }
+    put("hole", "lost before they were spooled", remains.lost, stretch.entry)
+    return true
+  }
+
+  /// What memory shows about the stretch of a process that has ended. If another program has changed that memory, the
+  /// report of the damage covers it.
+  private static func remains(_ file: SpoolFile) -> StretchRemains? {
+    file.hasLostMemory ? nil : file.remainsInMemory
   }
 
   /// - Parameter wasOnlyInMemory: whether it had no file.
