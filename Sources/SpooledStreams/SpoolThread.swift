@@ -110,6 +110,8 @@ final class SpoolThread: @unchecked Sendable {
     if let timer { loop.cancel(timer) }
     (timer, awaitedBlock) = (nil, nil)
     hasFailed = writers.contains { $0.isUnreadable }
+    // After the last stretch has ended on a full disk, nothing shows whether the disk has space again.
+    let usesDisk = !writers.isEmpty || left.contains { !$0.isSettled && !$0.isUnreadable }
     writers.forEach(check)
     if let live, isUnwatched { watch(live) }
     evictOld()
@@ -118,7 +120,7 @@ final class SpoolThread: @unchecked Sendable {
       commit(writer, sync: true)
     }
     settleLeft()
-    if !hasFailed { worked() }
+    if usesDisk, !hasFailed { worked() }
     // Bytes that are only being sent will soon have progressed further.
     if writers.contains(where: { $0 !== live }) { armTimer() }
     guard let live else { return }

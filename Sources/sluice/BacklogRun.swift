@@ -13,6 +13,7 @@ final class BacklogRun: @unchecked Sendable {
   private var backlog: BacklogStreamer?
   private var whenDone: (() -> Void)?
   private var isCancelled = false
+  private var isStreamOver = false
   private let outcome = BacklogOutcome()
 
   /// Opens the spool.
@@ -37,6 +38,7 @@ final class BacklogRun: @unchecked Sendable {
     let backlog = BacklogStreamer(spool, configuration: configuration, session: session)
     session.loop.execute { self.backlog = backlog }
     backlog.start { [self] event in
+      if isStreamOver, case .ended = event { outcome.close() }
       say(event)
       switch event {
       case .stream(_, .ended(let summary)): note(summary)
@@ -47,6 +49,12 @@ final class BacklogRun: @unchecked Sendable {
       default: break
       }
     }
+  }
+
+  /// The last line of the stream follows.
+  func streamEnds() {
+    isStreamOver = true
+    if backlog == nil { outcome.close() }
   }
 
   private func note(_ summary: StreamSummary) {
@@ -70,6 +78,13 @@ final class BacklogRun: @unchecked Sendable {
 final class BacklogOutcome: Sendable {
   private let code = Mutex(ExitCode.done)
   private let mayLackBytes = Mutex(false)
+  private let isClosed = Mutex(false)
+
+  /// Calls `body`, which prints an event of the spool, unless the last line follows or was printed.
+  func report(_ body: () -> Void) { isClosed.withLock { if !$0 { body() } } }
+
+  /// The last line follows. The spool may still try to use its disk.
+  func close() { isClosed.withLock { $0 = true } }
 
   func note(_ new: ExitCode) { code.withLock { if $0 == .done { $0 = new } } }
 

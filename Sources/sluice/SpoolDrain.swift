@@ -91,6 +91,7 @@ struct SpoolDrain {
     let configuration = try Self.configuration(values, url: url ?? "http://localhost/")
     let backlog = BacklogStreamer(spool, configuration: configuration, session: session)
     backlog.start { event in
+      if case .ended = event { ending.outcome.close() }
       if progress == .json {
         if let line = SpoolReport.jsonLine(event, time: WallClock.now.iso8601) {
           Console.shared.put(line, isRoutine: false)

@@ -213,11 +213,13 @@ struct SpoolOptions: Sendable {
     TruncatedBuffer.explain()
     do throws(SpoolError) {
       return try StreamSpool(directory: directory, stream: stream, settings: settings) { event in
-        if progress == .json {
-          Console.shared.put(SpoolReport.jsonLine(event, time: WallClock.now.iso8601), isRoutine: false)
+        outcome.report {
+          if progress == .json {
+            Console.shared.put(SpoolReport.jsonLine(event, time: WallClock.now.iso8601), isRoutine: false)
+          }
+          // An operator reads it, too, because bytes may be at risk.
+          Console.shared.say(SpoolReport.line(event))
         }
-        // An operator reads it, too, because bytes may be at risk.
-        Console.shared.say(SpoolReport.line(event))
         if event.reportsDoubt { outcome.noteDoubt() }
       }
     } catch {

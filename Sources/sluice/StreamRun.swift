@@ -125,6 +125,7 @@ struct StreamRun {
         // Reading the levels resets the peaks, so only progress events read them, once.
         let levels = if case .progress = event { self.levels() } else { [ChannelLevel]() }
         if listener != nil { figures.observe(event, levels) }
+        if case .ended = event { backlog?.streamEnds() }
         show(event, levels, outage, beginning)
         if case .streaming = event { StartupPages.giveBack() }
         if case .ended(let summary) = event {

@@ -118,6 +118,16 @@ struct SpoolReportTests {
     }
   }
 
+  @Test("no line of the spool follows the last line")
+  func lastLine() {
+    let outcome = BacklogOutcome()
+    var lines: [Int] = []
+    outcome.report { lines.append(1) }
+    outcome.close()
+    outcome.report { lines.append(2) }
+    #expect(lines == [1])
+  }
+
   @Test("an exit code of 0 becomes 4 if bytes may be lost, and other codes stay")
   func doubt() {
     for code in [ExitCode.done, .unavailable] {

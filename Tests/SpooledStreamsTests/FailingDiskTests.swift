@@ -106,6 +106,24 @@ struct FailingDiskTests {
     withExtendedLifetime(spool) {}
   }
 
+  @Test("after a stream has ended on a full disk, the spool does not claim that the disk has space again")
+  func ended() throws {
+    let rig = try SpoolOnMachine(Seed(10))
+    let spool = try rig.open()
+    let buffer = try spool.begin(description: "", capacity: 64 << 10, overflow: .refuse)
+    var ends = try buffer.ends()
+    rig.machine.failWrites(with: ENOSPC)
+    ends.producer.capture(5000)
+    ends.producer.finish()
+    #expect(try spool.finish(buffer.stretch, isDelivered: false) == 5000)
+    let began = MonotonicInstant.now
+    try SpoolDirectory.wait(for: "many intervals") { .now - began > .milliseconds(300) }
+    #expect(rig.codes == [ENOSPC], "\(rig.events.all)")
+    rig.machine.kill()
+    let next = try rig.open()
+    try SpoolDirectory.wait(for: "what memory had") { try SpoolDirectory.inMemory(next.backlog).isEmpty }
+  }
+
   @Test("a delivered stretch leaves nothing in memory, even if the disk refuses to sync its removal")
   func unsyncedRemoval() throws {
     let rig = try SpoolOnMachine(Seed(5))
