@@ -84,6 +84,21 @@ final class BufferedBytes: StreamBytes {
     return head - min(head, max(offset - min(offset, pausedByteCount), oldestPosition))
   }
 
+  var holes: [Range<UInt64>] {
+    // Read before the pauses, for the same reason as the head.
+    let positions = consumer.holes
+    _ = settle()
+    let (paused, next) = (pausedByteCount, consumer.nextPause)
+    return positions.flatMap { hole -> [Range<UInt64>] in
+      // The part after a pause that is not passed yet is further on.
+      let end = max(hole.lowerBound, min(hole.upperBound, next?.position ?? hole.upperBound))
+      let shift = paused.addingSaturated(next?.length ?? 0)
+      let before = hole.lowerBound.addingSaturated(paused)..<end.addingSaturated(paused)
+      let after = end.addingSaturated(shift)..<hole.upperBound.addingSaturated(shift)
+      return [before, after].filter { !$0.isEmpty }
+    }
+  }
+
   func pauses(at offset: UInt64) -> Bool {
     if pause?.contains(offset) == true { return true }
     return consumer.nextPause.map { $0.position.addingSaturated(pausedByteCount) == offset } ?? false

@@ -136,12 +136,14 @@ extension LiveStream {
     let oldest = min(content.oldest, captured)
     let account = losses.account(
       captured: captured, oldest: oldest, acknowledgedUpTo: machine.acknowledged, pause: content.pause)
-    // It includes holes of a spool that are not known before they are read.
-    let buffered = content.byteCount(from: account.acknowledged + account.lost)
+    let settled = account.acknowledged + account.lost
+    // Bytes that were damaged in the spool are not among them. They count as buffered until they are read.
+    let ahead = LossLedger.byteCount(of: content.holes, in: settled..<captured)
+    let buffered = content.byteCount(from: settled)
     return StreamProgress(
       elapsed: .now - startTime, captured: captured, sent: max(machine.sent, request?.sentUpTo ?? 0),
-      acknowledged: account.acknowledged, lost: account.lost,
-      buffered: live == nil ? 0 : min(Int(clamping: buffered), content.capacity),
+      acknowledged: account.acknowledged, lost: account.lost + ahead,
+      buffered: live == nil ? 0 : min(Int(clamping: buffered - min(buffered, ahead)), content.capacity),
       capacity: content.capacity,
       outageCount: machine.outageCount,
       isConnected: request != nil || awaitedOffset != nil, bytesPerSecond: live?.bytesPerSecond)
@@ -157,15 +159,25 @@ extension LiveStream {
     return start < end ? LossLedger.lost(start..<end, pause: content.pause) : []
   }
 
-  /// Reports that the buffer discards bytes, once for each gap.
-  func noteDiscarding() {
-    guard !isDiscarding, let last = discarded.last, last.upperBound > released else { return }
-    isDiscarding = true
-    handler(.discarding(discarded.reduce(0) { $0 + ($1.upperBound - $1.lowerBound) }))
+  /// Bytes that are lost after the oldest ones that can be sent: the buffer discarded them while the disk of the spool
+  /// refused them. A gap is noted when a request gets there. Only those from `start` on count.
+  private var holes: (start: UInt64, ranges: [Range<UInt64>]) {
+    let start = max(machine.acknowledged, content.oldest, losses.end)
+    return (start, content.holes.filter { $0.upperBound > start })
   }
 
-  /// Reports a gap at the end of the stream, after which no request begins.
-  func noteLastGap() {
+  /// Reports that the buffer discards bytes, once for each gap.
+  func noteDiscarding() {
+    let (discarded, holes) = (discarded, holes)
+    guard let last = holes.ranges.last ?? discarded.last, last.upperBound > released else { return }
+    if let discardingFrom, holes.ranges.isEmpty || last.lowerBound <= discardingFrom { return }
+    discardingFrom = last.lowerBound
+    let count = LossLedger.byteCount(of: discarded, in: 0..<UInt64.max)
+    handler(.discarding(count + LossLedger.byteCount(of: holes.ranges, in: holes.start..<UInt64.max)))
+  }
+
+  /// Reports the gaps at the end of the stream, after which no request begins.
+  func noteLastGaps() {
     for range in discarded {
       // The server had acknowledged the bytes before this offset.
       let limit = min(max(released, range.lowerBound), range.upperBound)
@@ -176,10 +188,18 @@ extension LiveStream {
         note(Gap(offset: limit, length: range.upperBound - limit, cause: .bufferFull))
       }
     }
+    // They are not noted as lost, because bytes before them stay in the spool. The progress counts them.
+    let (start, ranges) = holes
+    for range in ranges {
+      let offset = max(range.lowerBound, start)
+      gaps += 1
+      handler(.gap(Gap(offset: offset, length: range.upperBound - offset, cause: .bufferFull)))
+    }
   }
 
   func note(_ gap: Gap) {
-    isDiscarding = false
+    // The loss that was reported last may be further on.
+    if let start = discardingFrom, start < gap.offset.addingSaturated(gap.length) { discardingFrom = nil }
     // A new upload resource after a gap may fail, and the next one begins after the same gap.
     for range in losses.unknown(in: gap.offset..<gap.offset.addingSaturated(gap.length)) {
       gaps += 1

@@ -11,6 +11,8 @@ extension LiveStream {
   func end(_ spool: SpoolLink, isDelivered: Bool, then done: @escaping () -> Void) {
     afterSpool = done
     endWithoutSpool = { [self] in
+      // The spool's thread may not have found the newest losses.
+      _ = content.holes
       // Without pauses, because these are positions in the spool.
       let head = content.newest - min(content.newest, content.pausedByteCount)
       spoolHasEnded(notSynchronized: isDelivered ? 0 : spool.notSynchronized(upTo: head))

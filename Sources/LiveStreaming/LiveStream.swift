@@ -82,8 +82,9 @@ final class LiveStream: @unchecked Sendable {
   /// The bytes that were lost between the source and the server.
   var losses = LossLedger()
   var gaps = 0
-  /// Whether ``LiveStreamEvent/discarding(_:)`` was reported since the last gap.
-  var isDiscarding = false
+  /// Where the newest loss begins for which ``LiveStreamEvent/discarding(_:)`` was reported; nil if a gap was reported
+  /// for each.
+  var discardingFrom: UInt64?
   /// Bytes that were sent more than once before the fallback to a plain upload.
   var resentBeforeFallBack: UInt64 = 0
   /// See ``FailedAttempt/unconfirmed``.
@@ -413,7 +414,7 @@ final class LiveStream: @unchecked Sendable {
   }
 
   private func conclude(_ error: LiveStreamError?, _ resumeData: ResumeData?) {
-    noteLastGap()
+    noteLastGaps()
     var summary = StreamSummary(
       progress: progress(), gaps: gaps, resent: resentBeforeFallBack + machine.resent, sourceLost: sourceLost,
       response: response,

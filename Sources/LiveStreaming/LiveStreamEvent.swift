@@ -27,7 +27,8 @@ public enum LiveStreamEvent: Sendable {
   /// Another attempt failed in the same outage.
   case attemptFailed(FailedAttempt)
   /// The buffer is full, and has begun to discard bytes that the server has not stored. The value is the number of
-  /// bytes so far. Reported once for each ``gap(_:)``, which follows when the stream continues.
+  /// bytes so far. Reported once for each ``gap(_:)``, which follows when the stream continues there, or at its end.
+  /// With a spool, the buffer is full if the disk refuses bytes or is too slow.
   case discarding(UInt64)
   /// Bytes that will not reach the server.
   case gap(Gap)
@@ -223,7 +224,8 @@ public struct StreamProgress: Equatable, Sendable {
   /// The bytes that the server has acknowledged. With resumable uploads, the server itself acknowledges them, otherwise
   /// its TCP.
   public var acknowledged: UInt64
-  /// The bytes that will not reach the server, because the buffer had no room or the server did not store them.
+  /// The bytes that will not reach the server, because the buffer had no room or the server did not store them. Damaged
+  /// bytes of a spool count when the stream gets there.
   public var lost: UInt64
   /// The number of bytes in the circular buffer.
   public var buffered: Int
@@ -248,7 +250,8 @@ public struct StreamProgress: Equatable, Sendable {
   }
   /// The captured bytes that are neither lost nor acknowledged.
   public var unsent: UInt64 { captured - min(captured, settled) }
-  /// The stream offset before which all bytes are acknowledged or lost.
+  /// The number of bytes that are acknowledged or lost. Without a spool, it is the stream offset before which all bytes
+  /// are. A spool may lose bytes and keep earlier ones.
   public var settled: UInt64 {
     let (sum, overflows) = acknowledged.addingReportingOverflow(lost)
     return overflows ? .max : sum
@@ -292,7 +295,7 @@ public struct StreamSummary: Sendable, CustomStringConvertible {
   public var isResumable = false
   /// The number of bytes that neither the server nor the disk of the spool has. The disk refused them or was too slow,
   /// the session closed before the disk had them, or their file was removed. Some may be in memory, where the next
-  /// process finds them unless the machine restarts.
+  /// process finds them unless the machine restarts. Bytes that count as lost are not among them.
   public var notSynchronized: UInt64 = 0
   /// The data with which another process can continue the unfinished upload resource. Nil without one.
   public var resumeData: ResumeData?

@@ -50,6 +50,14 @@ struct LossLedger: Equatable {
     return [range.lowerBound..<pause.lowerBound, pause.upperBound..<range.upperBound].filter { !$0.isEmpty }
   }
 
+  /// How many bytes disjoint ranges have within `bounds`.
+  static func byteCount(of ranges: [Range<UInt64>], in bounds: Range<UInt64>) -> UInt64 {
+    ranges.reduce(0) { sum, range in
+      let part = range.clamped(to: bounds)
+      return sum + (part.upperBound - part.lowerBound)
+    }
+  }
+
   /// Divides the first `captured` bytes of a stream into acknowledged and lost ones. The other bytes are unsent.
   ///
   /// - Parameters:

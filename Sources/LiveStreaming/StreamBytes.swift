@@ -22,6 +22,9 @@ protocol StreamBytes: AnyObject {
   func aligned(_ offset: UInt64) -> UInt64
   /// The number of available bytes from `offset` on.
   func byteCount(from offset: UInt64) -> UInt64
+  /// Stream offsets whose bytes are lost although later ones are kept, in order, as far as is known. Those that were
+  /// released since may be among them.
+  var holes: [Range<UInt64>] { get }
   /// Whether the stream pauses at `offset`. The bytes before it belong in a separate request.
   func pauses(at offset: UInt64) -> Bool
   /// Calls `body` with up to `maximum` contiguous bytes from `offset` on, and returns its result.
@@ -42,6 +45,7 @@ extension StreamBytes {
   var pause: Range<UInt64>? { nil }
   var pausedByteCount: UInt64 { 0 }
   var newest: UInt64 { head }
+  var holes: [Range<UInt64>] { [] }
   /// From ``oldest`` to ``head``. The oldest is read first, because the producer may discard bytes in between.
   var extent: Range<UInt64> {
     let oldest = oldest

@@ -24,6 +24,9 @@ protocol StreamContent: AnyObject {
   var newest: UInt64 { get }
   /// The number of available bytes from `offset` on.
   func byteCount(from offset: UInt64) -> UInt64
+  /// Stream offsets whose bytes are lost although later ones are kept, in order, as far as is known. Those that were
+  /// released since may be among them.
+  var holes: [Range<UInt64>] { get }
   /// The last passed pause of the source: stream offsets without bytes.
   var pause: Range<UInt64>? { get }
   /// The total length of all passed pauses.
@@ -53,6 +56,7 @@ protocol StreamContent: AnyObject {
 
 extension StreamContent {
   var fault: LiveStreamError? { nil }
+  var holes: [Range<UInt64>] { [] }
   var pause: Range<UInt64>? { nil }
   var pausedByteCount: UInt64 { 0 }
   var supply: Supply { Supply(oldest: oldest, head: head, isFinished: isFinished) }

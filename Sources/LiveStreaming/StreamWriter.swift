@@ -63,6 +63,7 @@ final class StreamWriter: StreamContent, @unchecked Sendable {
   var pause: Range<UInt64>? { bytes.pause }
   var pausedByteCount: UInt64 { bytes.pausedByteCount }
   func byteCount(from offset: UInt64) -> UInt64 { bytes.byteCount(from: offset) }
+  var holes: [Range<UInt64>] { bytes.holes }
 
   var supply: Supply {
     let isFinished = isFinished

@@ -9,7 +9,7 @@ extension SpoolFile {
   ///
   /// A block has at most one hole between its bytes. If a second one begins in the same 4064 bytes, the hole extends to
   /// the end of these bytes: the bytes before are discarded, and ``head`` stays where it is if there are no others.
-  /// ``read(at:into:)`` reports them as missing.
+  /// ``read(at:into:)`` reports them as missing, and ``discardedByteCount`` counts them.
   ///
   /// - Parameter time: when the first of the bytes was captured, in milliseconds since 1970.
   /// - Throws: ``SpoolError/Cause/full`` before anything is written, if the ring does not reach from ``oldest`` to the
@@ -28,9 +28,14 @@ extension SpoolFile {
     let isFresh = position > head && oldest == head
     var work = isFresh ? SpoolTail(index: tail.index) : tail
     var batch = BlockBatch(self)
+    var discarded = 0
     if position > head, work.shape.holeLength > 0, SpoolFormat.blockIndex(position) == work.index {
       let skipped = SpoolFormat.payloadSize - SpoolFormat.place(position)
-      guard bytes.count > skipped else { return }
+      discarded = min(skipped, bytes.count)
+      guard bytes.count > skipped else {
+        discardedByteCount += UInt64(discarded)
+        return
+      }
       position += UInt64(skipped)
       bytes = UnsafeRawBufferPointer(rebasing: bytes[skipped...])
     }
@@ -70,6 +75,7 @@ extension SpoolFile {
     if isFresh { oldest = position }
     tail = work
     head = position + UInt64(bytes.count)
+    discardedByteCount += UInt64(discarded)
   }
 
   /// Checks that the ring reaches from the oldest byte that must be kept to the end of these bytes. The last block may

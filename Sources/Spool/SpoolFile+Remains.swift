@@ -13,6 +13,10 @@ extension SpoolFile {
   /// Everything before it is in the file. Later bytes are in this process's memory until the next commit.
   package var writtenPosition: UInt64 { SpoolFormat.start(ofBlock: SpoolFormat.blockIndex(head)) }
 
+  /// The head that the next process finds if nothing more is written. Of the last block, only the part in the newest
+  /// checkpoint survives this process.
+  package var survivingHead: UInt64 { max(checkpoint.head, writtenPosition) }
+
   /// The first position of the block after the one that contains `position`. An unreadable range ends there at the
   /// earliest.
   package static func nextBlock(after position: UInt64) -> UInt64 {

@@ -48,6 +48,8 @@ package final class SpoolFile: @unchecked Sendable {
 
   /// The holes of at least ``SpoolFormat/smallestHole`` that are not completely before ``oldest``, in order.
   var holes: [Range<UInt64>] = []
+  /// How many bytes were discarded after a hole since the file was opened: see ``append(_:at:time:)``.
+  package internal(set) var discardedByteCount: UInt64 = 0
   /// False if a hole may have had bytes that a power failure has lost.
   var areHolesIntended = true
   var tail: SpoolTail

@@ -115,7 +115,7 @@ final class LeftStretch: @unchecked Sendable {
     let stretch = thread.makeStretch(
       kept: kept ?? oldest..<oldest, released: released,
       capacity: file.map { min($0.capacity, max(thread.settings.limit, $0.keptByteCount)) } ?? capacity,
-      resumption: resumption)
+      resumption: resumption, firstHole: remains.map { $0.consumed ?? $0.oldest } ?? 0)
     let ends: CircularBuffer.FinishedEnds
     do throws(SystemError) {
       if let remains {

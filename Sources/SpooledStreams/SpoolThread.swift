@@ -238,11 +238,11 @@ final class SpoolThread: @unchecked Sendable {
   // MARK: Any thread
 
   func makeStretch(
-    kept: Range<UInt64>, released: UInt64, capacity: UInt64, resumption: String = ""
+    kept: Range<UInt64>, released: UInt64, capacity: UInt64, resumption: String = "", firstHole: UInt64 = 0
   ) -> SpooledStretch {
     let owner = Owner()
     let stretch = SpooledStretch(
-      kept: kept, released: released, capacity: capacity, resumption: resumption,
+      kept: kept, released: released, capacity: capacity, resumption: resumption, firstHole: firstHole,
       load: { [self] position in loop.execute { [self] in load(owner, from: position) } },
       roomIsThere: { [self] in loop.execute { [self] in copyLive() } },
       keep: { [self] in loop.execute { [self] in keepResumption(of: owner) } })
@@ -316,10 +316,11 @@ final class SpoolThread: @unchecked Sendable {
     }
     let isKept = keep(writer) && (!mayGrow || writer.isAtEnd) && settle(writer, stretchLeft)
     check(writer)
+    if !isKept { writer.findLossAtEnd() }
     let head = writer.copier.head
     let inMemory =
       writer.isRemoved
-      ? head - min(head, stretch.released)
+      ? stretch.unacknowledged(upTo: head)
       : isKept ? 0 : max(writer.byteCountInMemory, stretch.notSynchronized(upTo: head))
     if let stretchLeft { stretchLeft.close() } else { writer.close() }
     return inMemory

@@ -18,6 +18,10 @@ package final class SpooledStretch: CircularBacking, Sendable {
     var end: UInt64 = 0
     /// Bytes before it were taken from the circular buffer. Those after ``end`` are being written.
     var taken: UInt64 = 0
+    /// Bytes that are lost, and that the consumer has not passed yet.
+    var holes = StretchHoles()
+    /// None before it counts as a hole, because it was acknowledged, or an earlier version has left the buffer.
+    var firstHole: UInt64 = 0
     /// What another process needs to resume the stream, in the stream's own format.
     var resumption = ""
     /// The note in which this text survives the process; nil if only the file's next commit stores it.
@@ -26,6 +30,21 @@ package final class SpooledStretch: CircularBacking, Sendable {
     var isStarved = false
     /// Whether the consumer waits for bytes that are being written.
     var isAwaited = false
+
+    /// Notes that the bytes from `position` to `end` are lost, without those that the server has acknowledged or that
+    /// were evicted.
+    mutating func noteHole(from position: UInt64, to end: UInt64) {
+      let passed = max(oldest, released)
+      holes.forget(before: passed)
+      let start = max(position, passed, firstHole)
+      if start < end { holes.add(start..<end) }
+    }
+
+    /// How many bytes are at these positions, without lost ones.
+    func byteCount(from start: UInt64, to end: UInt64) -> UInt64 {
+      guard start < end else { return 0 }
+      return end - start - holes.byteCount(in: start..<end)
+    }
 
     /// Where the bytes continue if there is none at `offset`: after a hole, or in memory if the disk refused the bytes
     /// before.
@@ -47,12 +66,14 @@ package final class SpooledStretch: CircularBacking, Sendable {
   /// - Parameters:
   ///   - kept: the range of positions that are already kept.
   ///   - capacity: in bytes.
+  ///   - firstHole: no byte before it counts as lost before a read finds that out.
   init(
-    kept: Range<UInt64>, released: UInt64, capacity: UInt64, resumption: String = "",
+    kept: Range<UInt64>, released: UInt64, capacity: UInt64, resumption: String = "", firstHole: UInt64 = 0,
     load: @escaping @Sendable (UInt64) -> Void, roomIsThere: @escaping @Sendable () -> Void = {},
     keep: @escaping @Sendable () -> Void
   ) {
     var state = State()
+    state.firstHole = firstHole
     (state.oldest, state.released) = (kept.lowerBound, released)
     (state.end, state.taken) = (kept.upperBound, kept.upperBound)
     state.synchronized = kept.upperBound
@@ -97,6 +118,14 @@ package final class SpooledStretch: CircularBacking, Sendable {
     state.withLock { $0.readAhead.hole?.contains(offset) == true || offset >= $0.taken }
   }
 
+  package func holes(before oldestInMemory: UInt64) -> [Range<UInt64>] {
+    state.withLock { state -> [Range<UInt64>] in
+      // Those before `taken` are in the file or on their way. The spool's thread may be waiting for the disk.
+      state.noteHole(from: state.taken, to: oldestInMemory)
+      return state.holes.ranges
+    }
+  }
+
   package func release(upTo offset: UInt64) {
     let isStarved = state.withLock { state in
       state.released = max(state.released, offset)
@@ -128,9 +157,10 @@ package final class SpooledStretch: CircularBacking, Sendable {
     if !isKept { keep() }
   }
 
-  /// How many of the bytes before `head` the server does not have and a power failure would lose.
+  /// How many of the bytes before `head` the server does not have and a power failure would lose. Those that are lost
+  /// already do not count.
   package func notSynchronized(upTo head: UInt64) -> UInt64 {
-    state.withLock { head - min(head, max($0.synchronized, $0.released)) }
+    state.withLock { $0.byteCount(from: max($0.synchronized, $0.released), to: head) }
   }
 
   // MARK: The spool's thread
@@ -147,6 +177,16 @@ package final class SpooledStretch: CircularBacking, Sendable {
       state.note = note
       note?.write(state.resumption)
     }
+  }
+
+  /// How many of the bytes before `head` the server does not have. Those that are lost already do not count.
+  func unacknowledged(upTo head: UInt64) -> UInt64 {
+    state.withLock { $0.byteCount(from: max($0.oldest, $0.released), to: head) }
+  }
+
+  /// The buffer has dropped the bytes from `position` to `end`, and they will not be in the file.
+  func lost(from position: UInt64, to end: UInt64) {
+    state.withLock { $0.noteHole(from: position, to: end) }
   }
 
   func took(upTo position: UInt64) { state.withLock { $0.taken = position } }

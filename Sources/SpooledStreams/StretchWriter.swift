@@ -114,6 +114,8 @@ final class StretchWriter: @unchecked Sendable {
   ) -> Copied {
     var result = Copied.nothing
     var rest = limit
+    // First, because the disk may refuse everything.
+    findLoss()
     do throws(SpoolError) {
       if file == nil { try createFile() }
       guard let file else { return .nothing }
@@ -125,18 +127,24 @@ final class StretchWriter: @unchecked Sendable {
         case .empty:
           wrote(file)
           return result
-        // Acknowledged meanwhile, or lost. The consumer finds that out when it reads.
+        // Acknowledged meanwhile, or lost.
         case .overwritten(let oldest):
+          stretch.lost(from: position, to: oldest)
           position = oldest
           wrote(file)
         case .bytes(let count):
           defer { wrote(file) }
+          // Only these are on their way. The disk may not answer for long.
+          stretch.took(upTo: position + UInt64(count))
           // Again if it was settled. Before anything else, because the disk may refuse the bytes themselves.
           try file.noteMemory(isNeeded: true)
           guard makeRoom(UInt64(count), file) else { throw SpoolError(.full, path: file.path) }
           let bytes = UnsafeRawBufferPointer(rebasing: buffer.prefix(count))
           if position - min(position, file.head) >= Self.longestJump { isFarFromCheckpoint = true }
+          let discarded = file.discardedByteCount
           try file.append(bytes, at: position, time: SpoolThread.captureTime)
+          // The first of them, if they follow a hole closely.
+          stretch.lost(from: position, to: position + (file.discardedByteCount - discarded))
           position += UInt64(count)
           if isFarFromCheckpoint { try commit(sync: false) }
           // The rest is in this process's memory, but the buffer's memory survives the process.
@@ -149,6 +157,15 @@ final class StretchWriter: @unchecked Sendable {
     } catch {
       return .blocked(error)
     }
+  }
+
+  /// Notes which bytes the buffer has dropped before they were copied.
+  private func findLoss() { stretch.lost(from: position, to: copier.oldest) }
+
+  /// The stretch is over, and the disk has refused its last bytes. Only those in the buffer survive this process.
+  func findLossAtEnd() {
+    findLoss()
+    if let file { stretch.lost(from: file.survivingHead, to: copier.oldest) }
   }
 
   /// Recovery searches for blocks up to this distance from the head of the newest checkpoint, and a little further.

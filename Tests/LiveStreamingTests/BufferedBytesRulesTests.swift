@@ -294,6 +294,7 @@ struct BufferedBytesRulesTests {
     }
 
     func isMissing(at offset: UInt64) -> Bool { missing.contains(offset) }
+    func holes(before oldestInMemory: UInt64) -> [Range<UInt64>] { [missing] }
     func release(upTo offset: UInt64) { calls.append(.release(offset)) }
   }
 
@@ -310,6 +311,7 @@ struct BufferedBytesRulesTests {
       }
     }
     check(missing: 20..<35, loading: 5..<105)
+    #expect(bytes.holes == [20..<25, 32..<42], "the pause divides them")
     #expect(backing.takeCalls() == [])
     for (offset, calls) in [
       (4, []), (15, [.release(8)]), (19, [.release(8)]), (20, [.release(15), .read(15, 0)]),

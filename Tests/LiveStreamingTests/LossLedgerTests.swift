@@ -103,6 +103,14 @@ struct LossLedgerTests {
     #expect(ledger.total == 257 * 3 + 2)
   }
 
+  @Test("of disjoint ranges, only the bytes within the bounds count")
+  func bounds() {
+    let ranges: [Range<UInt64>] = [0..<10, 20..<30, 40..<50]
+    for (bounds, count) in [(0..<0, 0), (5..<5, 0), (0..<50, 30), (5..<45, 20), (12..<18, 0), (25..<UInt64.max, 15)]
+      as [(Range<UInt64>, UInt64)]
+    { #expect(LossLedger.byteCount(of: ranges, in: bounds) == count, "\(bounds)") }
+  }
+
   @Test("bytes in a pause are neither lost nor unsent")
   func pause() {
     let cases: [(lost: Range<UInt64>, pause: Range<UInt64>?, expected: [Range<UInt64>])] = [

@@ -54,6 +54,18 @@ struct SpoolPositionTests {
     }
   }
 
+  @Test("bytes after a second hole in one block are discarded and counted")
+  func discarded() throws {
+    let file = try make(blocks: 10)
+    for (position, count, discarded) in [(0, 100, 0), (200, 100, 0), (400, 100, 100), (500, 5000, 3664)]
+      as [(UInt64, Int, UInt64)]
+    {
+      try file.append(pattern, at: position, count: count)
+      #expect(file.discardedByteCount == discarded, "\(position)")
+    }
+    #expect(file.head == 5500)
+  }
+
   @Test(
     "one append after a hole may begin and end within blocks, with any number of them between",
     arguments: Seed.several(3))

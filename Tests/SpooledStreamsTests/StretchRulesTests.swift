@@ -116,6 +116,34 @@ struct StretchRulesTests {
     #expect(stretch.notSynchronized(upTo: 250) == 5)
   }
 
+  @Test("bytes that the buffer drops before the disk takes them are holes, each once, until they are passed")
+  func holes() {
+    let stretch = stretch(0..<100, released: 0, Calls())
+    #expect(stretch.holes(before: 100) == [] && stretch.holes(before: 130) == [100..<130])
+    // Those on their way are not lost.
+    stretch.took(upTo: 200)
+    #expect(stretch.holes(before: 180) == [100..<130] && stretch.holes(before: 220) == [100..<130, 200..<220])
+    // The disk has refused them.
+    #expect(!stretch.wrote(upTo: 100))
+    stretch.lost(from: 130, to: 210)
+    #expect(stretch.holes(before: 220) == [100..<220])
+    stretch.took(upTo: 250)
+    #expect(!stretch.wrote(upTo: 250) && stretch.holes(before: 240) == [100..<220])
+    #expect(stretch.holes(before: 300) == [100..<220, 250..<300])
+    #expect(stretch.notSynchronized(upTo: 320) == 50 && stretch.unacknowledged(upTo: 320) == 150)
+    stretch.release(upTo: 220)
+    #expect(stretch.holes(before: 300) == [250..<300])
+    stretch.release(upTo: 260)
+    stretch.lost(from: 240, to: 258)
+    #expect(stretch.holes(before: 300) == [250..<300] && stretch.unacknowledged(upTo: 320) == 20)
+    stretch.evicted(upTo: 300)
+    #expect(stretch.holes(before: 300) == [])
+    // What an earlier process has left: the server has acknowledged the bytes before 140.
+    let next = SpooledStretch(
+      kept: 0..<100, released: 0, capacity: 77, firstHole: 140, load: { _ in }, keep: {})
+    #expect(next.holes(before: 130) == [] && next.holes(before: 150) == [140..<150])
+  }
+
   @Test("a text is in memory at once, and on the disk if memory is not enough")
   func notes() throws {
     let path = "/dev/shm/sluice-test-note-\(getpid())"

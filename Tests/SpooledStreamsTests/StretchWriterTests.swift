@@ -59,6 +59,46 @@ struct StretchWriterTests {
     #expect(meanwhile == [nil] && missing() == 1000)
   }
 
+  @Test("a writer knows each lost byte, also while the disk refuses everything, and at its end those of the last block")
+  func lostBytes() throws {
+    let file = try SpoolFile.create(in: folder, description: "", capacity: 1 << 20)
+    let stretch = stretch()
+    var ends = try CircularBuffer.makeCopied(settings(stretch))
+    let writer = writer(file, stretch, ends.copier, nil)
+    let buffer = UnsafeMutableRawBufferPointer.allocate(byteCount: 8192, alignment: 16)
+    defer { buffer.deallocate() }
+    func capture(upTo head: UInt64) {
+      while ends.producer.head < head { _ = ends.producer.write(minimum: 1000, maximum: 1000) { _ in 1000 } }
+    }
+    func copy() -> StretchWriter.Copied { writer.copy(through: buffer, atMost: .max) { _, _ in true } }
+    func refuse() { disk.lasting[.write] = (from: 0, code: ENOSPC) }
+    refuse()
+    capture(upTo: 100_000)
+    guard case .blocked = copy() else {
+      Issue.record("the disk is full")
+      return
+    }
+    let lost: UInt64 = 100_000 - 64 << 10
+    #expect(stretch.holes(before: 0) == [0..<lost])
+    disk.lasting = [:]
+    #expect(copy() == StretchWriter.Copied.some && file.head == 100_000)
+    try writer.commit(sync: true)
+    // The incomplete block needs no write.
+    capture(upTo: 101_000)
+    refuse()
+    #expect(copy() == StretchWriter.Copied.some && file.head == 101_000 && file.survivingHead == 100_000)
+    capture(upTo: 171_000)
+    guard case .blocked = copy() else {
+      Issue.record("the disk is full again")
+      return
+    }
+    let end: UInt64 = 171_000 - 64 << 10
+    #expect(stretch.holes(before: 0) == [0..<lost, 101_000..<end])
+    writer.findLossAtEnd()
+    #expect(stretch.holes(before: 0) == [0..<lost, 100_000..<end])
+    #expect(stretch.notSynchronized(upTo: 171_000) == 64 << 10)
+  }
+
   @Test("after a long outage of the disk, the next process finds the bytes that follow it")
   func longOutage() throws {
     let file = try SpoolFile.create(in: folder, description: "", capacity: 1 << 20)
