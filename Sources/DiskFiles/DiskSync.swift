@@ -46,8 +46,8 @@ package final class DiskSync: Sendable {
   /// Which growing files get a ``SyncedMark``.
   package enum Marking: Sendable {
     case none
-    /// All that can be opened. The bytes of another one are synced as well, but its mark counts fewer bytes than it has.
-    /// So its sync ends with an error as after a shortage, and is to be repeated.
+    /// All that can be opened. The bytes of another one are synced as well, but its mark counts fewer bytes than it
+    /// has. So its sync ends with an error as after a shortage, and is to be repeated.
     case possible
     /// All that can be opened. A shortage of descriptors or memory is an error, because the sync succeeds later. The
     /// sync of a file that cannot be opened for another reason succeeds, and its mark counts fewer bytes than it has.

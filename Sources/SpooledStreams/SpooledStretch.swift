@@ -160,7 +160,7 @@ package final class SpooledStretch: CircularBacking, Sendable {
   /// How many of the bytes before `head` the server does not have and a power failure would lose. Those that are lost
   /// already do not count.
   package func notSynchronized(upTo head: UInt64) -> UInt64 {
-    state.withLock { $0.byteCount(from: max($0.synchronized, $0.released), to: head) }
+    state.withLock { $0.byteCount(from: max($0.synchronized, $0.released, $0.oldest), to: head) }
   }
 
   // MARK: The spool's thread

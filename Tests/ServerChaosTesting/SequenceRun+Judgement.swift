@@ -209,7 +209,8 @@ extension SequenceRun {
     if [404, 410].contains(final.status) { return try gone(upload, others, "HEAD: \(call.outcome.text)") }
     guard call.outcome.isSuccess else {
       if final.status == 503 && isStopping { return }
-      throw fail("HEAD is answered with \(final.status)", "\(call.outcome.text) after \(MonotonicInstant.now - call.sentAt)")
+      throw fail(
+        "HEAD is answered with \(final.status)", "\(call.outcome.text) after \(MonotonicInstant.now - call.sentAt)")
     }
     switch call.phaseBefore {
     case .deleted?, .lost?, .expired?: throw fail("an upload is back that was gone", call.outcome.text)

@@ -76,7 +76,8 @@ package enum ClientFailure: Equatable, Sendable {
   var isFinal: Bool {
     switch self {
     case .processingFailed, .completedEarly, .offsetBeyondSent, .locationChanged, .tooLarge, .limitTooSmall: true
-    case .cancelled, .refused, .noProgress, .noOffset, .noLocation, .insecureLocation, .limitsContradict, .appendTooLarge:
+    case .cancelled, .refused, .noProgress, .noOffset, .noLocation, .insecureLocation, .limitsContradict,
+      .appendTooLarge:
       false
     }
   }
