@@ -4,7 +4,7 @@ public import EventLoops
 internal import Glibc
 public import StreamBuffers
 
-/// Reads a descriptor to its end, directly into the circular buffer.
+/// Reads a descriptor to its end, directly into the circular buffer unless that discards bytes for it.
 ///
 /// The stream's loop reads pipes, sockets and local files itself when it needs bytes, without waiting for them. A
 /// separate thread reads everything else.
@@ -114,7 +114,7 @@ public final class DescriptorSource: OnDemandSource, @unchecked Sendable {
     reading: while waits(for: descriptor) {
       var code: Int32 = 0
       var result = CircularBuffer.Producer.WriteResult.full
-      if !discards {
+      if !discards || producer.freeByteCount >= most {
         result = producer.write(maximum: Self.readSize) { free in
           free.withUnsafeMutableBytes { read(into: $0, &code) }
         }

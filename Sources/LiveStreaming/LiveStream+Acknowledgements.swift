@@ -169,9 +169,18 @@ extension LiveStream {
   /// Reports that the buffer discards bytes, once for each gap.
   func noteDiscarding() {
     let (discarded, holes) = (discarded, holes)
-    guard let last = holes.ranges.last ?? discarded.last, last.upperBound > released else { return }
-    if let discardingFrom, holes.ranges.isEmpty || last.lowerBound <= discardingFrom { return }
-    discardingFrom = last.lowerBound
+    var isNew = false
+    // A hole was reported before the stream reached it.
+    if discardingFrom == nil, let last = discarded.last, last.upperBound > released,
+      discardingHole?.overlaps(last) != true
+    {
+      (discardingFrom, isNew) = (last.lowerBound, true)
+    }
+    if let last = holes.ranges.last {
+      isNew = isNew || discardingHole.map { $0.lowerBound < last.lowerBound } ?? true
+      discardingHole = last
+    }
+    guard isNew else { return }
     let count = LossLedger.byteCount(of: discarded, in: 0..<UInt64.max)
     handler(.discarding(count + LossLedger.byteCount(of: holes.ranges, in: holes.start..<UInt64.max)))
   }
@@ -199,7 +208,9 @@ extension LiveStream {
 
   func note(_ gap: Gap) {
     // The loss that was reported last may be further on.
-    if let start = discardingFrom, start < gap.offset.addingSaturated(gap.length) { discardingFrom = nil }
+    let end = gap.offset.addingSaturated(gap.length)
+    if let start = discardingFrom, start < end { discardingFrom = nil }
+    if let hole = discardingHole, hole.lowerBound < end { discardingHole = nil }
     // A new upload resource after a gap may fail, and the next one begins after the same gap.
     for range in losses.unknown(in: gap.offset..<gap.offset.addingSaturated(gap.length)) {
       gaps += 1

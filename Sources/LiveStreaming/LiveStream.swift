@@ -82,9 +82,11 @@ final class LiveStream: @unchecked Sendable {
   /// The bytes that were lost between the source and the server.
   var losses = LossLedger()
   var gaps = 0
-  /// Where the newest loss begins for which ``LiveStreamEvent/discarding(_:)`` was reported; nil if a gap was reported
-  /// for each.
+  /// Where the newest loss of the oldest bytes begins for which ``LiveStreamEvent/discarding(_:)`` was reported. Nil if
+  /// a gap was reported for each.
   var discardingFrom: UInt64?
+  /// The newest hole of the spool for which it was reported, and no gap yet.
+  var discardingHole: Range<UInt64>?
   /// Bytes that were sent more than once before the fallback to a plain upload.
   var resentBeforeFallBack: UInt64 = 0
   /// See ``FailedAttempt/unconfirmed``.

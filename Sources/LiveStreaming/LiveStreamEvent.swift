@@ -27,8 +27,8 @@ public enum LiveStreamEvent: Sendable {
   /// Another attempt failed in the same outage.
   case attemptFailed(FailedAttempt)
   /// The buffer is full, and has begun to discard bytes that the server has not stored. The value is the number of
-  /// bytes so far. Reported once for each ``gap(_:)``, which follows when the stream continues there, or at its end.
-  /// With a spool, the buffer is full if the disk refuses bytes or is too slow.
+  /// bytes so far. Reported once for each ``gap(_:)``, which follows when the stream reaches these bytes or
+  /// ends. With a spool, the buffer is full if the disk refuses bytes or is too slow.
   case discarding(UInt64)
   /// Bytes that will not reach the server.
   case gap(Gap)
@@ -225,7 +225,7 @@ public struct StreamProgress: Equatable, Sendable {
   /// its TCP.
   public var acknowledged: UInt64
   /// The bytes that will not reach the server, because the buffer had no room or the server did not store them. Damaged
-  /// bytes of a spool count when the stream gets there.
+  /// bytes of a spool count when the stream reaches them.
   public var lost: UInt64
   /// The number of bytes in the circular buffer.
   public var buffered: Int
@@ -250,8 +250,8 @@ public struct StreamProgress: Equatable, Sendable {
   }
   /// The captured bytes that are neither lost nor acknowledged.
   public var unsent: UInt64 { captured - min(captured, settled) }
-  /// The number of bytes that are acknowledged or lost. Without a spool, it is the stream offset before which all bytes
-  /// are. A spool may lose bytes and keep earlier ones.
+  /// The number of bytes that are acknowledged or lost. Without a spool, all bytes before this stream offset are one or
+  /// the other. A spool may lose bytes and keep earlier ones.
   public var settled: UInt64 {
     let (sum, overflows) = acknowledged.addingReportingOverflow(lost)
     return overflows ? .max : sum

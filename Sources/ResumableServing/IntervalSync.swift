@@ -8,7 +8,7 @@ internal import EventLoops
 /// become longer instead of queueing.
 final class IntervalSync {
   private static let interval = Duration.seconds(1)
-  /// How many uploads of an earlier server one round includes at most, because requests wait until it has begun.
+  /// How many uploads of an earlier server one round includes at most. The loop serves no request while a round begins.
   private static let leftCount = 100
 
   private let loop: EventLoop

@@ -184,7 +184,7 @@ package final class SpooledStretch: CircularBacking, Sendable {
     state.withLock { $0.byteCount(from: max($0.oldest, $0.released), to: head) }
   }
 
-  /// The buffer has dropped the bytes from `position` to `end`, and they will not be in the file.
+  /// The bytes from `position` to `end` will not be in the file, and the buffer has dropped them, or is about to.
   func lost(from position: UInt64, to end: UInt64) {
     state.withLock { $0.noteHole(from: position, to: end) }
   }

@@ -73,7 +73,11 @@ extension FileStore {
       if stream.standing == .new {
         unlinkat(directory, stream.name.partial, 0)
         try? removeGaps(of: stream.name)
-        if !log.isEmpty { try? parts.rewrite(log, of: stream.name.base, isSynced: true) }
+        if !log.isEmpty {
+          try? parts.rewrite(log, of: stream.name.base, isSynced: true)
+        } else if isCollected {
+          try? parts.forget(stream.name.base)
+        }
       }
       throw error
     }

@@ -80,7 +80,7 @@ final class BacklogOutcome: Sendable {
   private let mayLackBytes = Mutex(false)
   private let isClosed = Mutex(false)
 
-  /// Calls `body`, which prints an event of the spool, unless the last line follows or was printed.
+  /// Calls `body`, which prints an event of the spool, unless the stream's last line is next, or was printed.
   func report(_ body: () -> Void) { isClosed.withLock { if !$0 { body() } } }
 
   /// The last line follows. The spool may still try to use its disk.

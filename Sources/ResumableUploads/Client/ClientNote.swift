@@ -100,7 +100,7 @@ package enum ClientFailure: Equatable, Sendable {
     case .limitTooSmall(let limit):
       "the server accepts at most \(limit) bytes per request (Upload-Limit), which is too little for a stream. Raise its max-size and max-append-size."
     case .limitsContradict(let minimum, let maximum):
-      "the server accepts at most \(maximum) bytes per request, but at least \(minimum) (Upload-Limit). Correct one of its limits"
+      "the server accepts at most \(maximum) bytes per request, but at least \(minimum) (Upload-Limit). Correct one of its limits."
     case .appendTooLarge: "the server refuses even the smallest part that it allows (413)"
     case .completedEarly: "the server ended the upload before its end"
     }
