@@ -22,11 +22,11 @@ package struct DownloadStateMachine: Equatable {
   private var modified: String?
   /// Whether the server has sent a part without identifying its version. Then no part from this server is continued.
   private var isUnidentified = false
-  /// How often responses have contradicted the length of the version, since they last did so after more bytes than ever
-  /// before.
+  /// How often responses to requests for the rest have contradicted the earlier responses of the same version, since
+  /// they last did so after more bytes than ever before.
   private var contradictions = 0
-  /// The largest number of bytes that existed at a contradiction.
-  private var furthest: UInt64 = 0
+  /// The validator and the largest number of the bytes that existed at those contradictions; nil if there was none.
+  private var contradicted: VersionBytes?
   /// The number of contradictions that ends the download.
   private static let contradictionLimit = 3
   /// Where the range of the current request begins; 0 for a request without a range.
@@ -40,7 +40,7 @@ package struct DownloadStateMachine: Equatable {
   private var obstacle: DownloadRestart?
   /// The validator and the bytes of the last such response that did not match the server's digest; nil if there was
   /// none.
-  private var lastMismatch: MismatchedBytes?
+  private var lastMismatch: VersionBytes?
   /// The number of such responses, each of another version or with more bytes than the one before.
   private var mismatches = 0
   /// The number of such responses that ends the download.
@@ -48,7 +48,7 @@ package struct DownloadStateMachine: Equatable {
   /// Whether a 416 without a version has completed the bytes, so that only their digest shows that nothing is missing.
   private var awaitsDigest = false
 
-  private struct MismatchedBytes: Equatable {
+  private struct VersionBytes: Equatable {
     var validator: String?
     var count: UInt64
   }
@@ -123,8 +123,9 @@ package struct DownloadStateMachine: Equatable {
       digest = digest ?? response[DigestField.representation]
       return .complete
     }
+    if response.status == 416 { return contradict(response, "it refuses to send the missing bytes of the resource") }
     forget()
-    return .startOver(response.status == 416 ? .range : .changed)
+    return .startOver(.changed)
   }
 
   private func contentRange(_ response: HTTPResponse) -> ContentRange? {
@@ -135,15 +136,9 @@ package struct DownloadStateMachine: Equatable {
     guard asked > 0 else { return .broken("it answered 206 to a request without a range") }
     guard response.fields.count("Content-Range") == 1,
       case .part(let range, let total)? = contentRange(response), range.lowerBound == asked
-    else {
-      forget()
-      return .startOver(.range)
-    }
+    else { return contradict(response, "it sends other bytes than the requested ones") }
     guard length == nil || total == nil || length == total, range.upperBound <= length ?? .max else {
-      // Another version may have another length.
-      if match(response) == .same { return contradicted() }
-      forget()
-      return .startOver(.range)
+      return contradict(response, Self.differentLengths)
     }
     // A server that ignores If-Range sends a part of the present version.
     switch match(response) {
@@ -188,7 +183,7 @@ package struct DownloadStateMachine: Equatable {
     let stated = response["Transfer-Encoding"] == nil ? response["Content-Length"].flatMap(Self.byteCount) : nil
     if asked > 0, isSame, let length, let stated, stated != length {
       // One version has one length, as for a 206.
-      return contradicted()
+      return contradict(response, Self.differentLengths)
     }
     let reason: DownloadRestart? = asked > 0 ? (isSame ? .ignored : .changed) : nil
     (count, asked) = (0, 0)
@@ -214,21 +209,29 @@ package struct DownloadStateMachine: Equatable {
     response["Accept-Ranges"]?.isSameWord(as: "none") == true
   }
 
-  /// The response states another length than an earlier one of the same version. Each time, the existing bytes are
-  /// lost. So a server that always does this, and never sends everything at once, would be asked without end.
-  private mutating func contradicted() -> Answer {
-    if count > furthest { (furthest, contradictions) = (count, 0) }
-    contradictions += 1
+  private static let differentLengths = "its responses state different lengths for the same version of the resource"
+
+  /// The response contradicts an earlier one, unless it is of another version. Each time, the existing bytes are lost.
+  /// So a server that always does this, and never sends everything at once, would be asked without end.
+  private mutating func contradict(_ response: HTTPResponse, _ reason: String) -> Answer {
+    if let other = Self.validator(response), other != validator {
+      forget()
+      return .startOver(.range)
+    }
+    if let contradicted, contradicted.validator == validator, count <= contradicted.count {
+      contradictions += 1
+    } else {
+      (contradicted, contradictions) = (VersionBytes(validator: validator, count: count), 1)
+    }
     forget()
-    return contradictions < Self.contradictionLimit
-      ? .startOver(.range) : .fail("its responses state different lengths for the same version of the resource")
+    return contradictions < Self.contradictionLimit ? .startOver(.range) : .fail(reason)
   }
 
   private mutating func forget() {
-    let (isUnidentified, contradictions, furthest) = (isUnidentified, contradictions, furthest)
+    let (isUnidentified, contradictions, contradicted) = (isUnidentified, contradictions, contradicted)
     let (lastMismatch, mismatches) = (lastMismatch, mismatches)
     self = DownloadStateMachine()
-    (self.isUnidentified, self.contradictions, self.furthest) = (isUnidentified, contradictions, furthest)
+    (self.isUnidentified, self.contradictions, self.contradicted) = (isUnidentified, contradictions, contradicted)
     (self.lastMismatch, self.mismatches) = (lastMismatch, mismatches)
   }
 
@@ -348,7 +351,7 @@ package struct DownloadStateMachine: Equatable {
     if let obstacle { return .cannotContinue(obstacle) }
     // Otherwise a server whose digest is wrong, and whose 416 does not confirm the end, would be asked without end.
     if let lastMismatch, lastMismatch.validator == validator, count <= lastMismatch.count { return .wrong }
-    lastMismatch = MismatchedBytes(validator: validator, count: count)
+    lastMismatch = VersionBytes(validator: validator, count: count)
     // A file that changes while it is sent has another version each time, so each request asks for everything.
     mismatches += 1
     return mismatches < Self.mismatchLimit ? .mayLackRest : .changes(mismatches)

@@ -269,25 +269,52 @@ struct DownloadStateMachineTests {
     #expect(machine.count == 0 && (isContent || machine.begin().all.isEmpty))
   }
 
+  /// The status, the `Content-Length`, the `Content-Range` (`N` is the number of bytes that exist), and a word of the
+  /// reason.
+  private static let contradictions: [(Int, String?, String?, String)] = [
+    (200, "20", nil, "lengths"), (206, nil, "bytes N-19/20", "lengths"), (206, nil, "bytes 0-9/10", "other bytes"),
+    (206, nil, nil, "other bytes"), (416, nil, "bytes */20", "refuses"), (416, nil, nil, "refuses"),
+  ]
+
   @Test(
-    "the third contradictory length of the same version ends the download, unless it gets further each time",
-    arguments: [200, 206], [false, true])
-  func contradictedAgain(_ status: Int, getsFurther: Bool) {
+    "the third response that contradicts an earlier one of the same version ends the download, unless it gets further, or has changed, each time",
+    arguments: contradictions,
+    [
+      (tag: "\"a\"" as String?, getsFurther: false, changes: false), ("\"a\"", true, false), ("\"a\"", false, true),
+      (nil, false, false), (nil, true, false), (nil, false, true),
+    ])
+  func contradictedAgain(
+    _ contradiction: (status: Int, length: String?, range: String?, reason: String),
+    _ attempt: (tag: String?, getsFurther: Bool, changes: Bool)
+  ) {
+    // Without a tag, a whole response is another version.
+    if contradiction.status == 200, attempt.tag == nil { return }
     var machine = DownloadStateMachine()
     for number in 1...3 {
       _ = machine.begin()
-      let whole = HTTPResponse(status: 200, fields: ["ETag": "\"a\"", "Content-Length": "1\(number)"])
+      let tag = attempt.changes ? "\"\(number)\"" : "\"a\""
+      let whole = HTTPResponse(status: 200, fields: ["ETag": tag, "Content-Length": "1\(number)"])
       let first = machine.answered(whole)
-      let isTaken = machine.received(getsFurther ? 3 + number : 4)
+      let isTaken = machine.received(attempt.getsFurther ? 3 + number : 4)
       #expect(first == .content(from: 0, reason: nil) && isTaken)
       _ = machine.ended(isWhole: false)
       let range = machine.begin()
       #expect(range.all.count == 2)
-      let other = HTTPResponse(status: 200, fields: ["ETag": "\"a\"", "Content-Length": "2\(number)"])
-      let answer = machine.answered(status == 200 ? other : part("bytes \(machine.count)-19/20"))
-      let hasFailed = if case .fail = answer { true } else { false }
-      #expect(hasFailed == (number == 3 && !getsFurther), "\(number): \(answer)")
-      if !hasFailed { #expect(answer == .startOver(.range)) }
+      let fields = [
+        ("ETag", attempt.tag.map { _ in tag }), ("Content-Length", contradiction.length),
+        ("Content-Range", contradiction.range?.replacing("N", with: "\(machine.count)")),
+      ]
+      let answer = machine.answered(
+        HTTPResponse(contradiction.status, fields.compactMap { name, value in value.map { (name, $0) } }))
+      if number == 3, !attempt.getsFurther, !attempt.changes {
+        guard case .fail(let reason) = answer else {
+          Issue.record("\(answer)")
+          return
+        }
+        #expect(reason.contains(contradiction.reason))
+      } else {
+        #expect(answer == .startOver(.range), "\(number)")
+      }
       #expect(machine.count == 0)
     }
   }
@@ -301,8 +328,8 @@ struct DownloadStateMachineTests {
     #expect(answer == .content(from: 0, reason: nil) && machine.length == 11)
   }
 
-  @Test("a part of another version with another length is not a contradiction")
-  func changedAgain() {
+  @Test("a response of another version contradicts nothing", arguments: contradictions.filter { $0.0 != 200 })
+  func changedAgain(_ contradiction: (status: Int, length: String?, range: String?, reason: String)) {
     var machine = DownloadStateMachine()
     for number in 1...6 {
       _ = machine.begin()
@@ -312,8 +339,8 @@ struct DownloadStateMachineTests {
       _ = machine.ended(isWhole: false)
       _ = machine.begin()
       // Of the next version, from a server that ignores If-Range.
-      let later = [("ETag", "\"\(number + 1)\""), ("Content-Range", "bytes 4-19/20")]
-      let answer = machine.answered(HTTPResponse(206, later))
+      let range = contradiction.range.map { [("Content-Range", $0.replacing("N", with: "4"))] } ?? []
+      let answer = machine.answered(HTTPResponse(contradiction.status, [("ETag", "\"\(number + 1)\"")] + range))
       #expect(answer == .startOver(.range) && machine.count == 0 && machine.begin().all.isEmpty)
     }
   }
