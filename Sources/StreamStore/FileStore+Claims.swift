@@ -102,20 +102,17 @@ extension FileStore {
     return true
   }
 
-  /// Removes the file of a next part that contains no more than a copy of the growing recording's header. A collector
-  /// that was killed while it split the stream leaves it. Call it only at a start, before a stream can be split.
+  /// Removes the file of a next part that a killed collector had begun. Call it only at a start, before a stream can be
+  /// split.
   ///
   /// - Returns: false for any other file, which stays.
   private func removeLeftBeginning(_ name: StreamName) throws(SystemError) -> Bool {
     let log = try parts.lines(of: name.base)
     guard let last = log.last, last.end == nil, !last.isDiscarded, name.part > last.number,
       let (growing, _) = try openExisting(name.recording(last.number).partial, O_RDONLY),
-      let head = wavHead(of: growing), !hasContent(name, beyond: head.bytes)
+      let head = wavHead(of: growing)
     else { return false }
-    try retryingInterrupts("remove \(name.partial)") { unlinkat(directory, name.partial, 0) }
-    // It may have an unfinished sidecar, too.
-    completeLeftSidecar(name)
-    return true
+    return try removeBeginning(name, of: head.bytes)
   }
 
   /// Removes the record of a next part that an earlier collector could not begin before it was killed. Its stream

@@ -215,6 +215,8 @@ extension FileStore {
   /// Removes the growing recording. Returns false if a part of a large file is left. Bytes on
   /// the disk count against the quotas.
   func removeGrowing(_ name: StreamName) throws(SystemError) -> Bool {
+    // If this fails, an empty recording is left.
+    if let (growing, _) = try? openExisting(name.partial, O_RDONLY) { try? removeLeftBeginning(after: name, growing) }
     guard try FileRemoval.remove(name.partial, in: directory) else { return false }
     accounts?.remove(name)
     try removeGaps(of: name)

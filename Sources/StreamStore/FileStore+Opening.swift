@@ -163,6 +163,8 @@ extension FileStore {
       try parts.append(reopened, to: name.base)
       part = reopened
     }
+    // If this fails, an empty recording is left until the stream is split.
+    try? removeLeftBeginning(after: name, growing)
     let stream = try StreamFile(self, name, growing, part: part, size: size)
     guard let text = try gapText(name) else { return stream }
     guard GapRecord.isRecord(text) else { throw RegularFile.foreign(name.gaps) }

@@ -3,6 +3,7 @@
 internal import DiskFiles
 internal import EventLoops
 internal import Glibc
+internal import Recordings
 internal import StreamServing
 
 /// A recording that an earlier server has split off, and whose file lacks its final name.
@@ -139,6 +140,30 @@ extension FileStore {
       name.partial,
       "\(name.partial) does not belong to its stream, whose recording of that name is complete. The server ignores it. "
         + "Move it to another directory.")
+    return true
+  }
+
+  /// Removes the file of a next part that a server had begun when it was killed, before the log stated that the stream
+  /// continues there. Call it only while the stream cannot be split.
+  ///
+  /// - Parameters:
+  ///   - name: the growing recording.
+  ///   - growing: its file.
+  func removeLeftBeginning(after name: StreamName, _ growing: OpenFile) throws(SystemError) {
+    guard name.part < RecordingPart.largestNumber, let head = wavHead(of: growing) else { return }
+    _ = try removeBeginning(nextName(after: name, beginning: head.bytes), of: head.bytes)
+  }
+
+  /// Removes the file of a part that contains no more than the header with which the part was to begin, and its
+  /// sidecar.
+  ///
+  /// - Returns: false for any other file, which stays.
+  func removeBeginning(_ name: StreamName, of head: [UInt8]) throws(SystemError) -> Bool {
+    guard isThere(name.partial), !hasContent(name, beyond: head) else { return false }
+    // The file comes last, because the sidecar is found by it.
+    for file in [name.newSidecar, name.pendingSidecar, name.partial] {
+      _ = try FileRemoval.remove(file, in: directory)
+    }
     return true
   }
 

@@ -16,8 +16,6 @@ struct SplitKillTests {
     let file: String
     /// Whether the call names the file by a descriptor. Otherwise it names it by its path in the directory.
     let isOpen: Bool
-    /// Whether the log has no line yet about the file that the split begins.
-    var isBeforeLine: Bool { call == "write" && file.hasPrefix(".parts/") }
     var testDescription: String { "\(call) \(number) of \(file)" }
 
     init(_ call: String, _ file: String, number: Int = 1, isOpen: Bool = true) {
@@ -88,18 +86,31 @@ struct SplitKillTests {
     return parts.sorted { $0.part < $1.part }
   }
 
-  @Test("each file with its final name is whole, and no acknowledged byte is lost", arguments: kills)
-  func killed(_ kill: Kill) throws {
-    let directory = try TemporaryDirectory()
-    let first = try Self.serve(directory, ["--split", "1MB"], kill)
-    let creating = try RawClient(first.address)
+  /// Sends the stream to a server that is killed in that call. Returns its upload and the acknowledged offset.
+  private static func streamUntilKilled(
+    _ directory: TemporaryDirectory, _ kill: Kill
+  ) throws -> (location: String, acknowledged: Int) {
+    let server = try serve(directory, ["--split", "1MB"], kill)
+    let creating = try RawClient(server.address)
     try creating.request(
       "POST", "/k.wav", ["Upload-Complete: ?0", "Stream-ID: a", "Content-Type: audio/wav"], body: "")
     let location = try #require(try creating.final().answer["location"])
-    let acknowledged = try Self.send(first.address, location, from: 0)
+    let acknowledged = try send(server.address, location, from: 0)
     // If it has never come to that call.
-    first.process.signal(SIGKILL)
-    #expect(try first.process.wait() == 128 + SIGKILL, "\(first.process.errors)")
+    server.process.signal(SIGKILL)
+    #expect(try server.process.wait() == 128 + SIGKILL, "\(server.process.errors)")
+    return (location, acknowledged)
+  }
+
+  /// Whether it is the file of a recording without its final name, or the sidecar of one.
+  private static func isUnfinished(_ file: String) -> Bool {
+    file.hasSuffix(".part") || (file.hasPrefix(".k-a") && file.hasSuffix(".sidecar"))
+  }
+
+  @Test("each file with its final name is whole, and no acknowledged byte is lost", arguments: kills)
+  func killed(_ kill: Kill) throws {
+    let directory = try TemporaryDirectory()
+    let (location, acknowledged) = try Self.streamUntilKilled(directory, kill)
     for (part, samples) in try Self.recordings(directory) {
       let begin = Self.headLength + (part - 1) * Self.limit
       let isWhole = samples.elementsEqual(Self.stream[begin..<min(begin + Self.limit, Self.stream.count)])
@@ -112,14 +123,7 @@ struct SplitKillTests {
     if found["upload-complete"] != "?1" {
       #expect(try Self.send(next.address, location, from: offset) == Self.stream.count)
     }
-    if kill.isBeforeLine {
-      // It has only its header, and no line of the log names it.
-      withKnownIssue("the file that the split had begun stays") {
-        #expect(!directory.names.contains { $0.hasSuffix(".part") })
-      }
-    } else {
-      try waitUntil("all recordings have their final names") { !directory.names.contains { $0.hasSuffix(".part") } }
-    }
+    try waitUntil("all recordings have their final names") { !directory.names.contains(where: Self.isUnfinished) }
     next.process.signal(SIGTERM)
     #expect(try next.process.wait() == 0, "\(next.process.errors)")
     var position = Self.headLength
@@ -130,5 +134,18 @@ struct SplitKillTests {
       position = end
     }
     #expect(position == Self.stream.count)
+  }
+
+  @Test("a discarded stream leaves no file", arguments: kills.filter { $0.file != "k-a.part" })
+  func discarded(_ kill: Kill) throws {
+    let directory = try TemporaryDirectory()
+    let (location, _) = try Self.streamUntilKilled(directory, kill)
+    let next = try Self.serve(directory, [])
+    let client = try RawClient(next.address)
+    try client.request("DELETE", location, [])
+    #expect(try client.final().answer.status == 204)
+    try waitUntil("all files of the stream are removed") { !directory.names.contains { $0.contains("k-a") } }
+    next.process.signal(SIGTERM)
+    #expect(try next.process.wait() == 0, "\(next.process.errors)")
   }
 }
