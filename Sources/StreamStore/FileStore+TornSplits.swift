@@ -150,7 +150,10 @@ extension FileStore {
   ///   - name: the growing recording.
   ///   - growing: its file.
   func removeLeftBeginning(after name: StreamName, _ growing: OpenFile) throws(SystemError) {
-    guard name.part < RecordingPart.largestNumber, let head = wavHead(of: growing) else { return }
+    // Only such a stream is split. The extension of a stream from an earlier server may be unknown.
+    guard ["", ".wav"].contains(name.finalExtension), name.part < RecordingPart.largestNumber,
+      let head = wavHead(of: growing)
+    else { return }
     _ = try removeBeginning(nextName(after: name, beginning: head.bytes), of: head.bytes)
   }
 
