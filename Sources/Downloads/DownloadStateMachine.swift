@@ -123,9 +123,8 @@ package struct DownloadStateMachine: Equatable {
       digest = digest ?? response[DigestField.representation]
       return .complete
     }
-    if response.status == 416 { return contradict(response, "it refuses to send the missing bytes of the resource") }
-    forget()
-    return .startOver(.changed)
+    return contradict(
+      response, as: response.status == 416 ? .range : .changed, "it refuses to send the missing bytes of the resource")
   }
 
   private func contentRange(_ response: HTTPResponse) -> ContentRange? {
@@ -144,8 +143,7 @@ package struct DownloadStateMachine: Equatable {
     switch match(response) {
     case .same: break
     case .other:
-      forget()
-      return .startOver(.changed)
+      return contradict(response, as: .changed, "its responses state different dates or digests for one version")
     case .unknown:
       // Otherwise each outage would bring another such part.
       isUnidentified = true
@@ -155,7 +153,7 @@ package struct DownloadStateMachine: Equatable {
     length = total ?? length
     end = range.upperBound
     // A 206 to If-Range need not repeat the metadata of the representation (section 15.3.7).
-    digest = response[DigestField.representation] ?? digest
+    if let other = response[DigestField.representation], Self.isComparable(other) || digest == nil { digest = other }
     return .content(from: asked, reason: nil)
   }
 
@@ -213,10 +211,12 @@ package struct DownloadStateMachine: Equatable {
 
   /// The response contradicts an earlier one, unless it is of another version. Each time, the existing bytes are lost.
   /// So a server that always does this, and never sends everything at once, would be asked without end.
-  private mutating func contradict(_ response: HTTPResponse, _ reason: String) -> Answer {
+  private mutating func contradict(
+    _ response: HTTPResponse, as restart: DownloadRestart = .range, _ reason: String
+  ) -> Answer {
     if let other = Self.validator(response), other != validator {
       forget()
-      return .startOver(.range)
+      return .startOver(restart)
     }
     if let contradicted, contradicted.validator == validator, count <= contradicted.count {
       contradictions += 1
@@ -224,7 +224,7 @@ package struct DownloadStateMachine: Equatable {
       (contradicted, contradictions) = (VersionBytes(validator: validator, count: count), 1)
     }
     forget()
-    return contradictions < Self.contradictionLimit ? .startOver(.range) : .fail(reason)
+    return contradictions < Self.contradictionLimit ? .startOver(restart) : .fail(reason)
   }
 
   private mutating func forget() {

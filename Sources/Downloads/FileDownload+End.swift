@@ -184,7 +184,8 @@ extension FileDownload {
       error?.description += ". Free space, and \(resumeData == nil ? "download it again" : "resume the download")."
     }
     let summary = DownloadSummary(
-      error: error, progress: progress, resumeData: resumeData, resumedFrom: resumedFrom, verified: verified,
+      error: error, progress: progress, resumeData: resumeData, resumedFrom: min(resumedFrom, progress.written),
+      verified: verified,
       response: response)
     // The receiver of the end may continue at once.
     file?.unlock()

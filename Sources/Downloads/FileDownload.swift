@@ -262,7 +262,10 @@ public final class FileDownload: @unchecked Sendable {
     if case .descriptor(let descriptor) = output { return PartialFile(streaming: descriptor, worker) }
     if let data = configuration.resumeData {
       do throws(SystemError) {
-        return try PartialFile(resuming: data, worker)
+        let file = try PartialFile(resuming: data, worker)
+        // If a later sync fails, these bytes still count. If this one fails, the file is empty and accepts no more.
+        try? file.synchronize()
+        return file
       } catch {
         if error.code != ENOENT { throw error }
       }

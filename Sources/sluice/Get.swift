@@ -259,10 +259,15 @@ struct DownloadTarget {
   ///
   /// - Parameter data: the data of the part. Nil for a part that was created and not written.
   func removePart(_ data: DownloadResumeData?) {
+    let file = open(part, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC)
+    guard file >= 0 else { return }
+    defer { close(file) }
     var status = stat()
-    guard lstat(part, &status) == 0, status.st_mode & S_IFMT == S_IFREG, status.st_uid == geteuid(),
+    guard fstat(file, &status) == 0, status.st_mode & S_IFMT == S_IFREG, status.st_uid == geteuid(),
       status.st_nlink == 1, data.map({ isSame(status, $0) }) ?? (status.st_size == 0)
     else { return }
+    // A running download has a lock on its part, in whichever process.
+    if flock(file, LOCK_EX | LOCK_NB) != 0, errno == EWOULDBLOCK { return }
     unlink(part)
   }
 }

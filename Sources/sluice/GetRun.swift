@@ -114,6 +114,8 @@ final class GetRun: Sendable {
 
   private func noteEnd(_ summary: DownloadSummary, _ record: DownloadRecord) {
     if let data = summary.resumeData {
+      // If the part was not opened, the record describes it as it is.
+      guard state.withLock({ $0.opened != nil }) else { return }
       // The engine synced the part before it reported this. If an earlier state remains, it has the same part.
       guard let error = record.write(data, isSynchronized: true), !record.isKept else { return }
       Console.shared.say(

@@ -307,4 +307,20 @@ struct GetFileTests {
     #expect(try directory.contents("file.bin") == resource.content)
     #expect(directory.names == ["file.bin"])
   }
+
+  @Test("the empty part of a download that is running stays")
+  func emptyPartOfAnother() throws {
+    let directory = try TemporaryDirectory()
+    let resource = try FaultyResource([])
+    let server = try resource.serve()
+    try directory.write("file.bin.sluice", "sluice download record 3\n")
+    let part = open(try directory.write("file.bin.part", ""), O_RDWR | O_CLOEXEC)
+    defer { close(part) }
+    #expect(flock(part, LOCK_EX | LOCK_NB) == 0)
+    let arguments = ["get", "\(server.url)/file.bin", "-o", "\(directory.path)/file.bin"] + FaultyResource.patience
+    let refused = try sluice(arguments)
+    #expect(try refused.wait() == 74, "\(refused.errors)")
+    var status = stat()
+    #expect(fstat(part, &status) == 0 && status.st_nlink == 1 && directory.names.contains("file.bin.part"))
+  }
 }

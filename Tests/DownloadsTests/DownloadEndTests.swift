@@ -343,6 +343,32 @@ struct DownloadEndTests {
     withExtendedLifetime(session) {}
   }
 
+  @Test("the bytes of an earlier process stay if a later sync fails", arguments: [false, true])
+  func unsyncedWithoutRecord(_ isCancelled: Bool) throws {
+    let rest = EndSignal()
+    let server = try ScriptedServer { connection, _ in
+      _ = try connection.head()
+      rest.wait()
+      if isCancelled { _ = connection.waitForEnd() }
+      try connection.send("HTTP/1.1 416 x\r\nETag: \"a\"\r\nContent-Range: bytes */10\r\n\r\n")
+    }
+    var configuration = configuration(server.url)
+    // Nothing stores checkpoints, as with `sluice get`.
+    configuration.resumeData = try self.left(10)
+    let (session, events) = (try UploadSession(), try EventLog<DownloadEvent>())
+    let download = FileDownload(configuration)
+    download.start(on: session) { events.append($0) }
+    _ = try events.first("the file") { if case .opened = $0 { true } else { false } }
+    try directory.breakDescriptor(of: "file.part")
+    rest.signal()
+    if isCancelled { download.cancel() }
+    let ended = try events.first("the end") { if case .ended = $0 { true } else { false } }
+    guard case .ended(let summary) = ended else { return }
+    #expect(summary.error?.kind == (isCancelled ? .cancelled : .file), "\(summary)")
+    #expect(summary.resumeData?.byteCount == 10 && summary.resumedFrom == 10 && directory.names == ["file.part"])
+    withExtendedLifetime(session) {}
+  }
+
   @Test("if the disk refuses every byte after the last one has arrived, there is nothing to continue")
   func unwritten() throws {
     let (left, gate) = (try EventLog<Bool>(), EndSignal())
