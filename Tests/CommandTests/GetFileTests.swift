@@ -308,6 +308,28 @@ struct GetFileTests {
     #expect(directory.names == ["file.bin"])
   }
 
+  @Test("a part that cannot be opened keeps its record as it is, and can be resumed later")
+  func busyPart() throws {
+    let directory = try TemporaryDirectory()
+    let path = "\(directory.path)/file.bin"
+    let resource = try FaultyResource([])
+    let server = try resource.serve()
+    try resource.begin(server, path, kill: true)
+    let record = try directory.contents("file.bin.sluice")
+    let part = open(path + ".part", O_RDWR | O_CLOEXEC)
+    defer { close(part) }
+    #expect(flock(part, LOCK_EX | LOCK_NB) == 0)
+    let arguments = ["get", "\(server.url)/file.bin", "-o", path, "--resume"] + FaultyResource.patience
+    let refused = try sluice(arguments)
+    #expect(try refused.wait() == 74, "\(refused.errors)")
+    // It does not state that the bytes are on the disk, because nothing has synced them.
+    #expect(try directory.contents("file.bin.sluice") == record)
+    #expect(flock(part, LOCK_UN) == 0)
+    let next = try sluice(arguments)
+    #expect(try next.wait() == 0, "\(next.errors)")
+    #expect(try directory.contents("file.bin") == resource.content)
+  }
+
   @Test("the empty part of a download that is running stays")
   func emptyPartOfAnother() throws {
     let directory = try TemporaryDirectory()
