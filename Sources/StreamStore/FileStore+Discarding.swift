@@ -106,6 +106,10 @@ extension FileStore {
       splits.filter { $0.key == files.name.base || $0.key.hasPrefix("\(files.name.base)~") }.map(\.value)
     }
     for split in left { split.discard() }
+    // If this fails, an empty recording is left.
+    if let (growing, _) = try? openExisting(files.name.partial, O_RDONLY) {
+      try? removeLeftBeginning(after: files.name, growing)
+    }
     guard
       files.next < files.name.part || !files.log.closedParts.isEmpty
         || FileRemoval.isLong(files.name.partial, in: directory)
@@ -215,8 +219,6 @@ extension FileStore {
   /// Removes the growing recording. Returns false if a part of a large file is left. Bytes on
   /// the disk count against the quotas.
   func removeGrowing(_ name: StreamName) throws(SystemError) -> Bool {
-    // If this fails, an empty recording is left.
-    if let (growing, _) = try? openExisting(name.partial, O_RDONLY) { try? removeLeftBeginning(after: name, growing) }
     guard try FileRemoval.remove(name.partial, in: directory) else { return false }
     accounts?.remove(name)
     try removeGaps(of: name)

@@ -157,11 +157,10 @@ extension FileStore {
       return try beginAgain(name, log)
     }
     var part = log.last
-    if part?.end != nil, var reopened = part {
-      // An earlier server was killed while it closed the recording, which now continues.
-      (reopened.end, reopened.count) = (nil, 0)
-      try parts.append(reopened, to: name.base)
-      part = reopened
+    if let closed = part, closed.end != nil {
+      // An earlier server was killed while it closed or split the recording, which now continues.
+      part = closed.reopened
+      try parts.append(closed.reopened, to: name.base)
     }
     // If this fails, an empty recording is left until the stream is split.
     try? removeLeftBeginning(after: name, growing)

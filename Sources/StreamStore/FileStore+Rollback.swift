@@ -49,9 +49,7 @@ extension FileStore {
     // The files are removed first. If the log still lists them, the next start repeats this.
     var earlier = log.filter { $0.number < extent.part || $0.number == extent.part && !$0.isSplit }
     if extent.part > 1, earlier.last?.number != extent.part {
-      var reopened = closed
-      (reopened.end, reopened.count, reopened.isSplit, reopened.head) = (nil, 0, false, [])
-      earlier.append(reopened)
+      earlier.append(closed.reopened)
     }
     if earlier.isEmpty { return try parts.forget(name.base) }
     try parts.rewrite(earlier, of: name.base, isSynced: durability != .none)

@@ -150,11 +150,12 @@ extension FileStore {
   ///   - name: the growing recording.
   ///   - growing: its file.
   func removeLeftBeginning(after name: StreamName, _ growing: OpenFile) throws(SystemError) {
+    var next = name.recording(name.part + 1)
     // Only such a stream is split. The extension of a stream from an earlier server may be unknown.
-    guard ["", ".wav"].contains(name.finalExtension), name.part < RecordingPart.largestNumber,
-      let head = wavHead(of: growing)
+    guard ["", ".wav"].contains(name.finalExtension), try exists(next.partial), let head = wavHead(of: growing)
     else { return }
-    _ = try removeBeginning(nextName(after: name, beginning: head.bytes), of: head.bytes)
+    // The split has passed over the files that do not belong to the stream.
+    while try exists(next.partial), try !removeBeginning(next, of: head.bytes) { next.part += 1 }
   }
 
   /// Removes the file of a part that contains no more than the header with which the part was to begin, and its
@@ -167,6 +168,7 @@ extension FileStore {
     for file in [name.newSidecar, name.pendingSidecar, name.partial] {
       _ = try FileRemoval.remove(file, in: directory)
     }
+    accounts?.remove(name)
     return true
   }
 

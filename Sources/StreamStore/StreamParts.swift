@@ -77,6 +77,13 @@ struct RecordingPart: Equatable, Sendable {
   /// The extension of its file name, with the dot; empty if there is none.
   var finalExtension: String { StreamName.parts(ofFile: file[...]).map { String($0.finalExtension) } ?? "" }
 
+  /// The same recording, which grows again.
+  var reopened: RecordingPart {
+    var part = self
+    (part.end, part.count, part.isSplit, part.head) = (nil, 0, false, [])
+    return part
+  }
+
   init(file: String) { self.file = file }
 
   /// A structured dictionary; nil if a value cannot be represented in one.

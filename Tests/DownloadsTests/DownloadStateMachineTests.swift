@@ -345,6 +345,27 @@ struct DownloadStateMachineTests {
     #expect(answer == .content(from: 0, reason: nil) && machine.length == 11)
   }
 
+  @Test("parts with the same tag and another date are of the same version, and the third one ends the download")
+  func otherDates() {
+    var machine = DownloadStateMachine()
+    let date = "Mon, 01 Jan 2024 00:00:0"
+    for number in 1...3 {
+      _ = machine.begin()
+      let fields = [("ETag", "\"a\""), ("Content-Length", "10"), ("Last-Modified", "\(date)0 GMT")]
+      _ = machine.answered(HTTPResponse(200, fields))
+      _ = machine.received(4)
+      _ = machine.ended(isWhole: false)
+      _ = machine.begin()
+      let later = [("ETag", "\"a\""), ("Content-Range", "bytes 4-9/10"), ("Last-Modified", "\(date)1 GMT")]
+      let answer = machine.answered(HTTPResponse(206, later))
+      #expect(
+        answer
+          == (number < 3
+            ? .startOver(.changed) : .fail("its responses state different dates or digests for one version")))
+      #expect(machine.count == 0)
+    }
+  }
+
   @Test("a response of another version contradicts nothing", arguments: contradictions.filter { $0.0 != 200 })
   func changedAgain(_ contradiction: (status: Int, length: String?, range: String?, reason: String)) {
     var machine = DownloadStateMachine()

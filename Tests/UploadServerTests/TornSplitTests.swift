@@ -245,6 +245,27 @@ struct TornSplitTests {
   }
 
   @Test(
+    "a recording grows again if the log has only the first line of its split, and the file that was begun is removed",
+    arguments: [Next.empty, .halfHeader, .header], [false, true])
+  func halfLogged(_ next: Next, skips: Bool) throws {
+    let (directory, _) = try Self.torn(next, lost: 0, skips: skips)
+    let lines = try directory.text(".parts/k-a").split(separator: "\n")
+    try directory.write(".parts/k-a", Array("\(lines.dropLast().joined(separator: "\n"))\n".utf8))
+    let name = StreamName(base: "k-a")
+    let store = try FileStore(
+      path: directory.path, durability: .always, closedLifetime: .zero, hasSidecars: true, files: OpenFiles(),
+      UploadUsage(.init()))
+    try #require(try store.parts.lines(of: name.base).last?.isSplit == true)
+    let stream = try #require(try store.openUnfinished(name))
+    #expect(stream.name.partial == "k-a.part" && Int(stream.length) == Self.end)
+    // As it is closed later, it counts against the quotas, and the stream continues in a next part.
+    let line = try #require(try store.parts.lines(of: name.base).last)
+    #expect(line == stream.part && line.end == nil && !line.isSplit && line.head.isEmpty && line.count == 0)
+    #expect(directory.names.filter { $0.hasSuffix(".part") } == (skips ? ["k-a.part", "k-a~2.part"] : ["k-a.part"]))
+    #expect(!directory.exists(skips ? ".k-a~3.sidecar" : ".k-a~2.sidecar"))
+  }
+
+  @Test(
     "the recording that grows again once its split is undone is found, also to be closed", arguments: [false, true])
   func undone(isClosing: Bool) throws {
     let (directory, _) = try Self.torn(.missing, lost: 100)
