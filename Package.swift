@@ -178,7 +178,8 @@ let commitName: Target = .plugin(name: "CommitName", capability: .buildTool)
 let commandTests: Target = .testTarget(
   name: "CommandTests",
   dependencies: [
-    "sluice", "BrokerTesting", "CommandTesting", "Digests", "JetStream", "NetworkTesting", "PropertyTesting",
+    "sluice", "BrokerTesting", "CommandTesting", "Digests", "DiskFiles", "JetStream", "NetworkTesting",
+    "PropertyTesting",
     "TestRigs", "EventLoops", "HTTPMessages", "JSONLines",
     "StreamBuffers", "AudioCapture", "UploadClient", "LiveStreaming", "HTTPServer", "UploadServer", "LoadReports",
     "LoadTesting", "LogCollecting", "LogServing", "Metrics", "Recordings", "Spool", "SpooledStreams", "SyncGate",
